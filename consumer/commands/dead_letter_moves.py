@@ -44,7 +44,7 @@ from consumer.commands.operator import (
     told,
 )
 from consumer.commands.options import DATABASE, KAFKA, REDIS, JsonOption, with_settings
-from consumer.commands.resending import NotSent, Resender
+from consumer.commands.resending import NotSent, NotTaken, Resender
 from consumer.config.settings import Settings
 from feedback.contract.states import State
 from feedback.journal.connections import Connection
@@ -195,7 +195,7 @@ class _DeadLetterSession:
                     self._publisher.publish([made.status()])
 
     def resend(self, numbers: Sequence[int], sender: Resender) -> None:
-        """Each goes to its topic again. Raises NotSent at the first that the broker refuses."""
+        """Each goes to its topic again. Raises NotSent where brokers do not answer."""
         for batch in batches(numbers, "resend"):
             for number in batch:
                 self._moves.begin([number])
@@ -203,6 +203,8 @@ class _DeadLetterSession:
                     refusal = resend_letter(
                         self._connection, number, sender.send, self._by, schema=self._schema
                     )
+                except NotTaken as error:
+                    refusal = Refusal(str(number), DEAD_LETTER, str(error))
                 except NotSent:
                     self._moves.begin([])
                     raise

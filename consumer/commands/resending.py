@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import Self
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 from consumer.config.settings import Settings
 from consumer.errors import ConsumerError
@@ -12,12 +12,17 @@ from consumer.intake.kafka_properties import producer_properties
 from feedback.client.producer import connect
 from feedback.guarded_producer import GuardedProducer
 from feedback.operations.dead_message import DeadMessage
+from feedback.produce_errors import message_refusal, topic_refusal
 
 TIMEOUT = 30.0
 
 
 class NotSent(ConsumerError):
-    """The broker did not confirm a message."""
+    """The brokers did not confirm a message: they would not confirm the next one either."""
+
+
+class NotTaken(ConsumerError):
+    """The brokers take no such message, or not for its topic: that says nothing of others."""
 
 
 class Resender:
@@ -29,16 +34,9 @@ class Resender:
     def send(self, letter: DeadMessage) -> None:
         """Returns when the broker has it: bytes, headers and timestamp as they were.
 
-        Raises NotSent.
+        Raises NotTaken, NotSent.
         """
-        failures: list[str] = []
-        answers: list[Any] = []
-
-        def report(error: object, message: object) -> None:
-            answers.append(message)
-            if error is not None:
-                failures.append(str(error))
-
+        answers: list[KafkaError | None] = []
         try:
             self._producer.produce(
                 letter.topic,
@@ -46,17 +44,20 @@ class Resender:
                 value=letter.value,
                 headers=list(letter.headers),
                 timestamp=round(letter.produced_at.timestamp() * 1000),
-                on_delivery=report,
+                on_delivery=lambda error, _message: answers.append(error),
             )
         except KafkaException as error:
-            failures.append(error.args[0].str())
+            answers.append(error.args[0])
         else:
             self._producer.flush(TIMEOUT + 1)
-        if failures or not answers:
+        problem = answers[0] if answers else None
+        if problem is not None and (topic_refusal(problem) or message_refusal(problem)):
+            raise NotTaken(f"topic {letter.topic} did not take it: {problem.str()}")
+        if problem is not None or not answers:
             silence = self._producer.failure or f"no answer within {TIMEOUT:g} s"
-            problem = failures[0] if failures else silence
             raise NotSent(
-                f"topic {letter.topic} did not take the message: {problem}; those that were not"
+                f"topic {letter.topic} did not take the message:"
+                f" {silence if problem is None else problem.str()}; those that were not"
                 " confirmed are still dead letters"
             )
 

@@ -22,6 +22,7 @@ from feedback.journal.connections import Connection, notify_due
 from feedback.journal.queries import query
 from feedback.journal.rows import headers_json
 from feedback.operations.dead_message import DeadMessage, as_record, header_type, message_of
+from feedback.operations.expiry import EXPIRED, is_over
 from feedback.operations.explanations import Refusal
 from feedback.operations.operator_changes import OperatorChange, note_changes
 from feedback.operations.request_actions import By, Moved, Runs
@@ -172,12 +173,15 @@ def resend_letter(
 ) -> Refusal | None:
     """Sends a message to its topic again as it was; `send` returns when the broker has it.
 
-    A crash in between leaves it in the list: sent twice it is still the same message.
+    A crash in between leaves it in the list: sent twice it is still the same message. So does what
+    `send` raises.
     """
     with connection.transaction():
         letter = _lock(connection, number, schema)
         if isinstance(letter, Refusal):
             return letter
+        if not letter["topic"]:
+            return _no(number, f"came from no topic, as a schedule's own: {_OWN_ID} instead")
         send(message_of(letter))
         connection.execute(query("mark_letter", schema), [letter["request_id"], number])
         note_changes(connection, [_change(letter, "resend")], by, schema=schema)
@@ -220,10 +224,7 @@ def _unfit(envelope: Envelope) -> str | None:
     """Why it would be refused at once."""
     if envelope.payload is None:
         return "has no payload: it would be rejected"
-    expires_at = envelope.options.expires_at
-    if expires_at is not None and expires_at <= datetime.now(UTC).timestamp():
-        return "its ce_expirytime is over: it would be rejected. Submit it anew"
-    return None
+    return EXPIRED if is_over(envelope.options.expires_at) else None
 
 
 def _insert(

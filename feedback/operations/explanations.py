@@ -11,6 +11,7 @@ from psycopg.rows import dict_row
 from feedback.contract.states import State
 from feedback.journal.connections import Connection
 from feedback.journal.queries import query
+from feedback.operations.expiry import EXPIRED
 from feedback.operations.request_reads import SCHEMA
 
 
@@ -59,24 +60,30 @@ def explain(
     action: str,
     expected: Sequence[str],
     *,
+    late: Collection[str] = (),
     schema: str = SCHEMA,
 ) -> list[Refusal]:
-    """For each id why `action` did not move it; `expected` are the states that it moves from."""
+    """For each id why `action` did not move it; `expected` are the states that it moves from.
+
+    Those that are `late` have expired, which is what kept them from running again.
+    """
     with connection.cursor(row_factory=dict_row) as cursor:
         rows = cursor.execute(query("why_not", schema), [list(ids)]).fetchall()
     found = {row["id"]: row for row in rows}
-    return [_refusal(name, found.get(name), action, expected) for name in sorted(ids)]
+    return [
+        _refusal(name, found.get(name), action, expected, late=name in late) for name in sorted(ids)
+    ]
 
 
 def _refusal(
-    name: str, row: dict[str, Any] | None, action: str, expected: Sequence[str]
+    name: str, row: dict[str, Any] | None, action: str, expected: Sequence[str], *, late: bool
 ) -> Refusal:
     if row is None:
         return Refusal(name, None, "the journal has no such request")
-    return Refusal(name, row["state"], _reason(row, action, expected))
+    return Refusal(name, row["state"], _reason(row, action, expected, late=late))
 
 
-def _reason(row: dict[str, Any], action: str, expected: Sequence[str]) -> str:
+def _reason(row: dict[str, Any], action: str, expected: Sequence[str], *, late: bool) -> str:
     state = row["state"]
     if state not in expected:
         if isinstance(row["due_at"], datetime):
@@ -86,6 +93,8 @@ def _reason(row: dict[str, Any], action: str, expected: Sequence[str]) -> str:
         return "is running right now: a worker has it in hand, or gets it next"
     if row["gone"]:
         return "has no payload in the journal; send it again with the same id"
+    if late:
+        return EXPIRED
     if row["newer"] is not None:
         return (
             f"gives way to {row['newer']}, a newer request of its reference; cancel that one first"

@@ -21,6 +21,7 @@ from feedback.contract.states import CANCELLED, State
 from feedback.journal.connections import Connection, notify_due
 from feedback.journal.queries import query
 from feedback.journal.rows import stored_headers
+from feedback.operations.expiry import expired
 from feedback.operations.explanations import Refusal, explain
 from feedback.operations.request_reads import SCHEMA
 from feedback.status.status import AROUND_RESULT, StatusFields, StatusWrite
@@ -104,10 +105,10 @@ def retry(
 
     They keep id, payload and history. With `runs` each is moved only in the run that is given of
     it: what ran meanwhile and ended in the same way is left as it is. A coalescing one is refused
-    where a newer one waits under its reference, or has been started.
+    where a newer one waits under its reference, or has been started, and any that has expired.
     """
     values = {"states": [str(state) for state in states], "action": "retry", **_seen(runs)}
-    return _move(connection, "retry_requests", ids, by, values, schema, wake=True)
+    return _move(connection, "retry_requests", ids, by, values, schema, again=True)
 
 
 def in_retry_order(
@@ -150,8 +151,8 @@ def resolve(
 ) -> TransitionOutcome:
     """Requests in doubt are done (with `result`, JSON), failed, or run again.
 
-    Their token is gone afterwards, so a late end of the run in doubt finds nothing. `runs` as in
-    retry(). Raises ResultRefused.
+    Their token is gone afterwards, so a late end of the run in doubt finds nothing. `runs`, and
+    what has expired, as in retry(). Raises ResultRefused.
     """
     if resolution == "retry":
         values: dict[str, Any] = {
@@ -159,7 +160,7 @@ def resolve(
             "action": "resolve",
             **_seen(runs),
         }
-        return _move(connection, "retry_requests", ids, by, values, schema, wake=True)
+        return _move(connection, "retry_requests", ids, by, values, schema, again=True)
     values = _end("resolve", State.IN_DOUBT, State(resolution), RESOLVED, results=results)
     values |= _seen(runs)
     values["result"] = _checked(result)
@@ -207,16 +208,19 @@ def _move(
     values: dict[str, Any],
     schema: str,
     *,
-    wake: bool = False,
+    again: bool = False,
 ) -> TransitionOutcome:
+    """`again`: they run again, so none that has expired, and somebody is to look for them."""
     wanted = list(dict.fromkeys(ids))
+    late = expired(connection, wanted, schema=schema) if again else frozenset[str]()
     values = {**values, **by._asdict()}
     expected: Sequence[str] = values.get("states") or [values["from_state"]]
     text = query(name, schema)
 
     def move(ids: Sequence[str]) -> list[Moved]:
-        moved = [Moved(*row) for row in connection.execute(text, {**values, "ids": list(ids)})]
-        if moved and wake:
+        given = {**values, "ids": [one for one in ids if one not in late]}
+        moved = [Moved(*row) for row in connection.execute(text, given)]
+        if moved and again:
             notify_due(connection, schema=schema)
         return moved
 
@@ -224,7 +228,8 @@ def _move(
         missed = set(wanted) - {row.id for row in moved}
         if not missed:
             return []
-        return explain(connection, missed, values["action"], expected, schema=schema)
+        action = values["action"]
+        return explain(connection, missed, action, expected, late=late, schema=schema)
 
     with suppress(errors.UniqueViolation), connection.transaction():
         # What fails here undoes the move: who hears of an error has moved nothing.

@@ -17,12 +17,14 @@ import pytest
 from confluent_kafka import Consumer
 
 from consumer.commands import operator as operating
+from consumer.commands import resending
 from consumer.commands.dead_letter_files import Follower, _continued
 from consumer.commands.dead_letter_options import filters
 from feedback.status.redis_store import RedisStatusStore
 from stack import Stack
 from tests.support.commands import Commands, answer
 from tests.support.journal import Journal
+from tests.support.kafka_topic import read_all
 from tests.support.waiting import eventually
 
 MakeLetter = Callable[..., str]
@@ -243,16 +245,50 @@ def test_a_message_goes_to_its_topic_again(
     assert message.timestamp()[1] == 1777636800000
 
 
-def test_one_that_kafka_does_not_take_stays(
-    oncepool: Commands, journal: Journal, letter: MakeLetter
+def test_those_that_kafka_does_not_take_stay_and_the_others_go(
+    stack: Stack,
+    oncepool: Commands,
+    journal: Journal,
+    letter: MakeLetter,
+    topic: Callable[..., str],
 ) -> None:
-    number = letter(topic="not a topic")
+    narrow, name = topic(**{"max.message.bytes": "2000"}), topic()
+    misnamed = letter(topic="not a topic")
+    large = letter(topic=narrow, payload=os.urandom(5000))
+    too_large = letter(topic=name, payload=bytes(3 * 1024 * 1024))
+    nowhere = letter(topic="", partition=-1, kafka_offset=-1, reason="conflict")
+    letter(topic=narrow, payload=b"small")
+    letter(topic=name, payload=b"good")
 
-    result = oncepool("dead-letters", "retry", number, "--resend")
+    result = oncepool("dead-letters", "retry", "--all", "--resend", "--yes", "--json")
+
+    assert result.exit_code == 6, result.output
+    refused = {one["id"]: one["reason"] for one in answer(result)["refused"]}
+    assert set(refused) == {misnamed, large, too_large, nowhere}
+    assert "topic not a topic did not take it: Broker: Invalid topic" in refused[misnamed]
+    assert "too large" in refused[large]
+    assert "too large" in refused[too_large]
+    assert "came from no topic" in refused[nowhere]
+    assert [one["state"] for one in answer(result)["moved"]] == ["sent", "sent"]
+    assert sorted(listed(oncepool)) == sorted(map(int, refused))
+    sent = [[record[5] for record in read_all(stack.kafka, of)] for of in (narrow, name)]
+    assert sent == [[b"small"], [b"good"]]
+
+
+def test_brokers_that_do_not_answer_end_a_resend(
+    oncepool: Commands, journal: Journal, letter: MakeLetter, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(resending, "TIMEOUT", 1.0)
+    letter(), letter()
+
+    result = oncepool(
+        "dead-letters", "retry", "--all", "--resend", "--yes",
+        ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS="127.0.0.1:1",
+    )  # fmt: skip
 
     assert result.exit_code == 1
     assert "did not take the message" in result.stderr
-    assert listed(oncepool) == [int(number)]
+    assert len(listed(oncepool)) == 2
 
 
 # drop

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import base64
 from collections.abc import Callable, Iterator
 
+import orjson
 import pytest
 
 from consumer.commands import operator as operating
@@ -195,6 +197,28 @@ def test_a_refusal_is_exit_code_6_and_an_unknown_id_4(
     assert "is done" in answer(refused)["refused"][0]["reason"]
     assert "oncepool: r: is done" in refused.stderr
     assert "the journal has no such request" in unknown.stderr
+    assert journal.get("r") == before
+
+
+@pytest.mark.parametrize(
+    "command,state",
+    [
+        (("requests", "retry"), "dead"),
+        (("dead-letters", "retry"), "dead"),
+        (("requests", "resolve", "--as", "retry"), "in_doubt"),
+    ],
+)
+def test_what_has_expired_does_not_run_again(
+    oncepool: Commands, journal: Journal, command: tuple[str, ...], state: str
+) -> None:
+    over = base64.b64encode(b"2020-01-01T00:00:00Z").decode()
+    journal.put("r", state, headers=orjson.dumps([["ce_expirytime", over]]).decode())
+    before = journal.get("r")
+
+    refused = oncepool(*command, "r")
+
+    assert refused.exit_code == 6
+    assert "oncepool: r: its ce_expirytime is over: it would be rejected" in refused.stderr
     assert journal.get("r") == before
 
 

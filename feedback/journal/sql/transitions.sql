@@ -102,6 +102,10 @@ SELECT id FROM {schema}.requests WHERE id = ANY (%s)
 ORDER BY coalesce_key IS NOT NULL, CASE WHEN coalesce_key IS NULL THEN produced_at END,
          produced_at DESC, created_at DESC, id DESC
 
+-- name: that_expire
+SELECT id, headers FROM {schema}.requests
+WHERE id = ANY (%s) AND headers @> '[["ce_expirytime"]]'
+
 -- name: why_not
 -- What keeps requests from being moved. `newer` is the id of one that coalescing prefers.
 SELECT id, state, code, superseded_by, due_at, payload IS NULL AS gone,

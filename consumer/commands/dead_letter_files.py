@@ -26,7 +26,7 @@ from consumer.commands.options import DATABASE, JsonOption, with_settings
 from consumer.commands.output import EXIT_FAILED, fail, print_json
 from consumer.config.settings import Settings
 from feedback.journal.connections import Connection
-from feedback.operations.dead_letter_files import export_lines, identity, import_lines
+from feedback.operations.dead_letter_files import export_lines, export_parts, identity, import_lines
 from feedback.operations.dead_letters import DeadLetterRef, select_dead
 
 PAUSE = 1.0
@@ -114,16 +114,17 @@ class Follower:
         self._schema = schema
 
     def look(self, connection: Connection) -> None:
-        """Appends what came since the last look."""
+        """Appends what came since the last look; where it breaks off the next one goes on."""
         started = datetime.now(UTC)
         found = select_dead(connection, {**self._chosen, "since": self._low}, schema=self._schema)
         new = [place for place in found if place not in self._seen]
-        for line in export_lines(connection, new, schema=self._schema):
-            self._out.write(line)
-        self._out.flush()
+        for part, lines in export_parts(connection, new, schema=self._schema):
+            self._out.writelines(lines)
+            self._out.flush()
+            self._seen.update(part)
         low = started - OVERLAP
         self._low = low if self._low is None else max(self._low, low)
-        self._seen = {p for p in self._seen.union(new) if p.at is None or p.at >= self._low}
+        self._seen = {p for p in self._seen if p.at is None or p.at >= self._low}
 
 
 def _follow(settings: Settings, file: str, chosen: dict[str, Any]) -> None:

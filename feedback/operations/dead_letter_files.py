@@ -156,17 +156,25 @@ def export_lines(
     connection: Connection, places: Sequence[DeadLetterRef], *, schema: str = SCHEMA
 ) -> Iterator[bytes]:
     """A line, with its end, for each entry that is still there."""
+    for _, lines in export_parts(connection, places, schema=schema):
+        yield from lines
+
+
+def export_parts(
+    connection: Connection, places: Sequence[DeadLetterRef], *, schema: str
+) -> Iterator[tuple[Sequence[DeadLetterRef], list[bytes]]]:
+    """The same part by part: some of the entries, and all lines of them."""
     for start in range(0, len(places), AT_ONCE):
-        part = places[start : start + AT_ONCE]
+        part, lines = places[start : start + AT_ONCE], list[bytes]()
         numbers = [int(place.name) for place in part if place.kind == "message"]
         ids = [place.name for place in part if place.kind == "request"]
         for name, keys in (("letters", numbers), ("dead_requests", ids)):
             if not keys:
                 continue
             with connection.cursor(row_factory=dict_row) as cursor:
-                for row in cursor.execute(query(name, schema), [keys]):
-                    if row.get("retried_at") is None:
-                        yield _written(row)
+                rows = cursor.execute(query(name, schema), [keys]).fetchall()
+            lines += [_written(row) for row in rows if row.get("retried_at") is None]
+        yield part, lines
 
 
 def identity(line: bytes) -> DeadLetterRef | None:

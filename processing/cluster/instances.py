@@ -19,6 +19,11 @@ FORGOTTEN_AFTER = 3600.0
 """Seconds after which the index drops an instance that was killed."""
 
 
+_LISTS = ("types", "running_requests", "missing_topics", "without_start")
+_COUNTS = ("at_once", "reserved", "needs")
+_NUMBERS = ("workers_wanted", "health_port")
+
+
 def connect(url: str) -> redis.Redis:
     """A client that gives up soon and tries nothing twice."""
     return redis.Redis.from_url(
@@ -79,26 +84,50 @@ class Registration:
             pipeline.execute()
 
 
-def instances(client: redis.Redis, prefix: str) -> list[dict[str, Any]]:
+def instances(
+    client: redis.Redis, prefix: str, left_out: list[str] | None = None
+) -> list[dict[str, Any]]:
     """Every instance that is registered, by id. Raises redis.RedisError or OSError.
 
-    What stands in the place of a registration and is none is left out, as it would hide the others.
+    What stands in the place of a registration and is none, or says what others rely on in another
+    form, is left out, as it would hide the others; `left_out` gets its name.
     """
     known: Any = client.zrange(_index(prefix), 0, -1)
     if not known:
         return []
-    values: Any = client.mget([_key(prefix, instance.decode()) for instance in sorted(known)])
-    found = (_facts(value) for value in values if value is not None)
-    return [facts for facts in found if facts is not None]
+    names = [name.decode(errors="replace") for name in sorted(known)]
+    values: Any = client.mget([_key(prefix, name) for name in names])
+    found = []
+    for name, value in zip(names, values, strict=True):
+        if value is None:
+            continue
+        if (facts := _facts(value)) is not None:
+            found.append(facts)
+        elif left_out is not None:
+            left_out.append(name)
+    return found
 
 
 def _facts(value: bytes) -> dict[str, Any] | None:
     try:
         facts = orjson.loads(value)
         datetime.fromisoformat(facts["at"])
-        return facts if isinstance(facts["id"], str) else None
+        return facts if isinstance(facts["id"], str) and _in_form(facts) else None
     except (ValueError, TypeError, KeyError):
         return None
+
+
+def _in_form(facts: dict[str, Any]) -> bool:
+    """Whether all is of the kind that who reads it takes for granted; any of it may be missing."""
+    counts = [facts.get(name) or {} for name in _COUNTS]
+    return (
+        all(isinstance(facts.get(name) or [], list) for name in _LISTS)
+        and all(isinstance(kind, str) for kind in facts.get("types") or ())
+        and all(isinstance(one, dict) for one in facts.get("running_requests") or ())
+        and all(isinstance(one, dict) for one in counts)
+        and all(isinstance(n, int) for one in counts for n in one.values())
+        and all(isinstance(facts.get(name) or 0, int) for name in _NUMBERS)
+    )
 
 
 def _key(prefix: str, instance: str) -> str:

@@ -40,6 +40,8 @@ class Membership:
         """The fields that it put back then."""
         self.unread: tuple[str, ...] = ()
         """Unreadable fields of the limits."""
+        self.left_out: tuple[str, ...] = ()
+        """Names of registrations that could not be read at the last look."""
         self.known_elsewhere: frozenset[str] = frozenset()
         """Types that other live instances know and this one does not, at the last look."""
         self.other_groups: dict[str, tuple[str, ...]] = {}
@@ -57,7 +59,9 @@ class Membership:
             return None
         limits = self._read_limits()
         self.unread = limits.unread
-        peers = [peer(found) for found in instances(self._client, self._prefix)]
+        left_out: list[str] = []
+        peers = [peer(found) for found in instances(self._client, self._prefix, left_out)]
+        self.left_out = tuple(left_out)
         others = [one for one in peers if one.id != self._instance]
         self.known_elsewhere = known_elsewhere(own.types, others)
         self.other_groups = other_groups(own.group, own.types, others) if own.group else {}

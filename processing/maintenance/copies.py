@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from feedback.contract.record import Record
 from feedback.contract.states import State
+from feedback.journal.comparison import content_type_of
 from feedback.journal.dead_letters import DeadLetter, conflict_letter
 from feedback.journal.parking import ParkedRequest
 from feedback.journal.rows import StoredRequest
@@ -29,6 +30,8 @@ class Copies:
     unsaid: list[str] = field(default_factory=list)
     """Ids of which nothing can be said: without a row, or with a failed one that only the code of
     their type can compare with them. Run as it stands it might be another request's."""
+    unreadable: list[str] = field(default_factory=list)
+    """Those of them whose rows are in no form that this version reads."""
 
 
 def sort_copies(
@@ -46,6 +49,8 @@ def sort_copies(
             result.conflicts.append(letter)
         elif row is None or (row.state == State.FAILED and same is None and not _made(parcel, row)):
             result.unsaid.append(parcel.id)
+            if row is not None and content_type_of(row) is None:
+                result.unreadable.append(parcel.id)
         else:
             result.answered.append(parcel.id)
             result.waiting += row.state == State.WAITING

@@ -65,6 +65,8 @@ class MembershipLoop:
         """The limits that the main process was told, and what of them could not be read."""
         self._other_groups: dict[str, tuple[str, ...]] = {}
         """Groups that were warned of, with their types."""
+        self._left_out: tuple[str, ...] = ()
+        """Registrations that were warned of."""
         self._busy_since: float | None = None
         self._stopping = False
         self._wake = threading.Event()
@@ -131,6 +133,7 @@ class MembershipLoop:
             self._health.redis(up=True, detail="answers")
             self._leave_to_others(self._membership.known_elsewhere)
             self._warn_of_other_groups(self._membership.other_groups)
+            self._warn_of_registrations(self._membership.left_out)
             if self._membership.restored_at != self._restored_at:
                 self._restored_at = self._membership.restored_at
                 self._log.warning(
@@ -150,6 +153,14 @@ class MembershipLoop:
                 groups=in_words(news),
                 advice=ADVICE,
             )
+
+    def _warn_of_registrations(self, left_out: tuple[str, ...]) -> None:
+        news, self._left_out = left_out != self._left_out, left_out
+        if left_out and news:
+            self._log.warning(
+                "registrations in Redis that cannot be read are left out: shares of limits are made"
+                " without these instances", instances=left_out,
+            )  # fmt: skip
 
     def _away(self, detail: str) -> None:
         if self._registered:

@@ -27,6 +27,8 @@ FIRST_RETRY: Final = 0.5
 LAST_RETRY: Final = 10.0
 AGAIN: Final = 10.0
 """Seconds after which records are tried again whose partitions took nothing."""
+BETWEEN: Final = 30.0
+"""Seconds after which some of them are, though there are always newer ones to send."""
 
 _TIMEOUTS: Final = {
     "statement_timeout": 10.0,
@@ -73,27 +75,54 @@ class RelayPlace:
     """Where to take records: from the oldest on, or behind those that were left. Pure.
 
     Left is what is for partitions that take nothing: it is tried again after a while, once the
-    newest was reached.
+    newest was reached. Where that is not for long, some of it is tried in between: one batch in a
+    while, and what follows at once where all of a batch has arrived.
     """
 
     def __init__(self) -> None:
         self._after = 0
-        self._again: float | None = None
+        self._left_at: float | None = None
+        """When some were left, or tried again in between and left once more."""
         self._at_end = False
+        self._between = False
+        self._back = 0
+        """Behind which what was left is tried next in between."""
+        self._all_arrived = True
+        """What was tried so since that began with the oldest."""
 
     def begin(self, now: float) -> int:
         """Number of the record behind which the next ones are taken; 0 for all."""
-        if self._again is not None and self._at_end and now >= self._again:
-            self._after, self._again = 0, None
-        return self._after
+        waited = 0.0 if self._left_at is None else now - self._left_at
+        if self._at_end and waited >= AGAIN:
+            self._begin_anew()
+        self._between = self._left_at is not None and not self._at_end and waited >= BETWEEN
+        return self._back if self._between else self._after
 
     def took(self, last: int, *, left: bool, more: bool, now: float) -> None:
         """Up to the record `last`, of which some were left or not; whether there may be more."""
-        if left and self._again is None:
-            self._again = now + AGAIN
-        if self._again is not None:
+        if self._between:
+            self._took_between(last, left=left, now=now)
+            return
+        if left and self._left_at is None:
+            self._left_at = now
+        if self._left_at is not None:
             self._after = max(self._after, last)
         self._at_end = not more
+
+    def _took_between(self, last: int, *, left: bool, now: float) -> None:
+        self._all_arrived = self._all_arrived and not left
+        if left:
+            self._left_at = now
+        self._back = last
+        if 0 < last < self._after:
+            return
+        if self._all_arrived:
+            self._begin_anew()
+        else:
+            self._after, self._back, self._all_arrived = max(self._after, last), 0, True
+
+    def _begin_anew(self) -> None:
+        self._after, self._left_at, self._back, self._all_arrived = 0, None, 0, True
 
 
 class Round(NamedTuple):

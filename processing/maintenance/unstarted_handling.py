@@ -284,6 +284,11 @@ class UnstartedHandling:
         reporting, writer = self._reporting, JournalWriter(self._schema)
         rows = writer.find(connection.cursor(), [parcel.id for parcel in parcels])
         copies = sort_copies(parcels, records, rows)
+        for name in copies.unreadable:
+            self._log.error(
+                "a failed row has headers in no form that can be read: a message of its id was not"
+                " compared with it, nor parked", request_id=name, type=rows[name].type,
+            )  # fmt: skip
         ttl = reporting.status_ttl
         reporting.publish(stored_statuses(rows, records, part.comparable, ttl))
         if not part.lost and copies.answered:

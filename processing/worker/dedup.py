@@ -138,8 +138,10 @@ def conflicts(
     if known is None:
         if stored.payload is None or stored.payload == task.envelope.payload:
             return False
+        if (content_type := content_type_of(stored)) is None:
+            return False  # whoever claims it finds that it holds no request
         with reading(task):
-            known = _made_of(task.handler, stored, stored.payload)
+            known = _made_of(task.handler, stored, stored.payload, content_type)
     return known != task.fingerprint
 
 
@@ -160,9 +162,10 @@ def _refuse(task: Task, stored: StoredRequest) -> None:
     task.fingerprint = stored.fingerprint
 
 
-def _made_of(handler: Handler, stored: StoredRequest, payload: bytes) -> bytes | None:
+def _made_of(
+    handler: Handler, stored: StoredRequest, payload: bytes, content_type: str
+) -> bytes | None:
     """The fingerprint of a row whose writer could not make one: it was parked, or asked for."""
-    content_type = content_type_of(stored)
     if not handler.custom_fingerprint:
         return fingerprint(stored.type, payload, content_type)
     try:

@@ -14,6 +14,8 @@ four minutes."""
 PAUSES: Final = Backoff(2.0, 60.0)
 NOT_CONFIRMED: Final = "not_confirmed"
 """Code of what is put off."""
+MALFORMED: Final = "malformed"
+"""Code of a row that somebody wrote otherwise than outboxes do."""
 
 
 class ClaimedRow(NamedTuple):
@@ -30,6 +32,8 @@ class ClaimedRow(NamedTuple):
     failures: int
     too_late: bool = False
     """It was sent so long ago that its consumers may have forgotten it, and would run it again."""
+    unreadable: str | None = None
+    """Why it is no request that could be sent."""
 
     @property
     def lane(self) -> bytes:
@@ -98,7 +102,7 @@ class Batch:
         for row in rows:
             if row.lane in held or row.too_late:
                 continue
-            refusal = check(row)
+            refusal = _unreadable(row) or check(row)
             if refusal is None and waits(row):
                 self.held.append(row)
                 held.add(row.lane)
@@ -160,6 +164,10 @@ class Batch:
         return marks._replace(
             too_late=tuple(too_late), in_doubt=tuple(in_doubt), put_off=tuple(put_off)
         )
+
+
+def _unreadable(row: ClaimedRow) -> RowRefusal | None:
+    return None if row.unreadable is None else RowRefusal(MALFORMED, row.unreadable)
 
 
 def _is_last(row: ClaimedRow) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from feedback.outbox.names import SHARDS, in_schema, settled_channel
 from feedback.outbox.relay.answers import AnswerPolicy
@@ -38,7 +39,8 @@ FOR UPDATE OF s SKIP LOCKED
 # A row without a key has its id for one, which another may have as its key. That is looked up by
 # the index on ids, so not with characters beyond ASCII: a key may be any bytes, and no text.
 _ROWS: Final = f"""
-SELECT seq, id, type, key, payload, headers, created_at, failures, coalesce({TOO_LATE}, false)
+SELECT seq, id, type, key, payload, headers::text,
+    least(greatest(created_at, 'epoch'), '9999-12-30Z'), failures, coalesce({TOO_LATE}, false)
 FROM (
     SELECT r.*, sum(octet_length(r.payload)) OVER (ORDER BY r.seq) - octet_length(r.payload)
         AS before
@@ -121,6 +123,8 @@ RETURNING pg_notify(%s, id)
 
 _RELEASED: Final = 2_000
 """Rows at once."""
+_WHY: Final = 500
+"""Characters of why a row can't be read."""
 
 
 class Bounds(NamedTuple):
@@ -193,7 +197,7 @@ class RelayDatabase:
                 **self._window,
             },
         )
-        return [ClaimedRow(*row)._replace(headers=_headers(row[5])) for row in rows]
+        return [_claimed(ClaimedRow(*row)) for row in rows]
 
     def _lock(self, first: int, end: int, most: int) -> list[int]:
         found = self._connection.execute(self._texts[_LOCK], [self._sender, first, end, most])
@@ -224,5 +228,17 @@ def _said(marks: Sequence[BackingOff | PutOff]) -> str:
     )
 
 
-def _headers(stored: list[tuple[str, str]]) -> list[tuple[str, bytes]]:
-    return [(name, base64.b64decode(value)) for name, value in stored]
+def _claimed(row: ClaimedRow) -> ClaimedRow:
+    """With its headers as a message has them; one in a foreign form keeps no other from its way."""
+    text: Any = row.headers
+    try:
+        return row._replace(headers=[_header(*pair) for pair in json.loads(text)])
+    except (TypeError, ValueError, RecursionError) as error:
+        why = f"its headers are no list of names with values in base64: {error}"
+        return row._replace(headers=(), unreadable=why[:_WHY])
+
+
+def _header(name: object, value: object) -> tuple[str, bytes]:
+    if not (isinstance(name, str) and isinstance(value, str)):
+        raise TypeError(f"[{name!r}, {value!r}]")
+    return name, base64.b64decode(value)

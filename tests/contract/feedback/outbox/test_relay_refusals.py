@@ -66,7 +66,7 @@ def rounds(stack: Stack, outbox_: Outbox) -> Iterator[Callable[[str], Rounds]]:
 
 
 def ends(outbox_: Outbox) -> Counter[tuple[str, str | None]]:
-    rows = outbox_.rows("SELECT * FROM :schema.all_requests")
+    rows = outbox_.rows("SELECT state, code FROM :schema.all_requests")
     return Counter((row["state"], row["code"]) for row in rows)
 
 
@@ -100,3 +100,31 @@ def test_rows_of_one_key_that_brokers_refuse_are_undeliverable_each(
         one.round()
     assert ends(outbox_) == {("undeliverable", "clock_ahead"): 3, ("sent", None): 1}
     assert ids(stack, name) == ["good"]
+
+
+def test_rows_in_a_foreign_form_harm_themselves_alone(
+    outbox_: Outbox,
+    rounds: Callable[[str], Rounds],
+    topic: Callable[..., str],
+    stack: Stack,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """As another program may write them: their headers, or times beyond all clocks."""
+    odd = ['[["a", null]]', "7", '"x"', '[["a"]]', '[["a", "YQ"]]', '[[["a"], "YQ=="]]', '{"a": 1}']
+    with psycopg.connect(outbox_.url) as connection:
+        for number in range(len(odd)):
+            outbox.add(connection, "t", {}, request_id=f"odd-{number}", key=f"k{number}")
+            outbox.add(connection, "t", {}, request_id=f"behind-{number}", key=f"k{number}")
+        outbox.add(connection, "t", {}, request_id="good", key="other")
+        outbox.add(connection, "t", {}, request_id="never", key="time")
+    for number, headers in enumerate(odd):
+        outbox_.run(f"UPDATE :schema.requests SET headers = '{headers}' WHERE id = 'odd-{number}'")
+    outbox_.run("UPDATE :schema.requests SET created_at = '-infinity' WHERE id = 'never'")
+    name = topic()
+    one = rounds(name)
+    one.round()
+    assert sorted(ids(stack, name)) == ["good", "never"]
+    for _ in range(MOST_FAILURES):
+        one.round()
+    assert ends(outbox_) == {("undeliverable", "malformed"): 7, ("sent", None): 9}
+    assert "its headers are no list" in caplog.text

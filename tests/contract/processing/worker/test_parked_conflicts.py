@@ -138,3 +138,23 @@ def test_who_does_not_know_its_type_compares_what_its_row_has(
     ignorant.run(ignorant.record("x", "once", {"cents": 10}))
     assert queue.rows() == {"x": ("waiting", "unknown_type")}
     ignorant.executor.close()
+
+
+def test_a_failed_row_in_a_foreign_form_harms_its_own_message_alone(
+    queue: Queue, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    parked(queue, queue.record("odd", "once", {"cents": 10}))
+    queue.query(
+        f"UPDATE {queue.schema}.requests SET state = 'failed', due_at = NULL, headers = '7'"
+    )
+    names = ["a", "odd", "b"]
+    told = parked(queue, *(queue.record(name, "once", {"cents": 1}) for name in names))
+    assert {status.id: (status.state, status.code) for status in told} == {
+        "a": ("waiting", "parked"), "b": ("waiting", "parked"),
+        "odd": ("failed", "database_unavailable"),
+    }  # fmt: skip
+    assert (queue.letters(), queue.rows()["odd"][0]) == ([], "failed")
+    # Where logs go, tests before this one may have said.
+    assert "headers in no form that can be read" in "".join(capfd.readouterr()) + caplog.text
+    queue.run(queue.record("odd", "once", {"cents": 1}), queue.record("c", "pay", {}))
+    assert (queue.letters(), queue.rows()["c"][0]) == ([], "done")

@@ -363,3 +363,17 @@ def test_limits_that_redis_has_lost_are_put_back(
     finally:
         valkey.stop()
     assert maintenance.stop() == 0
+
+
+def test_a_registration_in_a_foreign_form_keeps_no_instance_from_its_own(
+    ready: StartMaintenance, stack: Stack, prefix: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with redis.Redis.from_url(stack.redis) as client:
+        Registration(client, prefix, "odd", ttl=60).renew({"types": 5})
+        maintenance = ready()
+        maintenance.send(Heartbeat({"types": ["t"], "at_once": {"t": 1}, "workers_wanted": 1}))
+        maintenance.wait_for(LimitsFound)
+        eventually(lambda: [one["id"] for one in instances(client, prefix)] == ["here"])
+        said: list[str] = []
+        eventually(lambda: said.append(capfd.readouterr().err) or "left out" in "".join(said))
+    assert "the look at limits and instances failed" not in "".join(said)

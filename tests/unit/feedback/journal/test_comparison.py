@@ -45,6 +45,10 @@ FRESH = Row(fingerprint=None, payload=STORED)
         (FRESH, OTHER, False, None, None),
         (FRESH._replace(headers=TEXT), SAME, False, None, None),
         (Row(fingerprint=None), SAME, None, None, None),
+        # Of another version, or written by hand.
+        (FRESH._replace(headers="7"), SAME, None, None, None),
+        (FRESH._replace(headers='[[["x"], "YQ=="]]'), OTHER, None, None, None),
+        (FRESH._replace(headers='[["content-type", 1]]'), STORED, True, True, True),
     ],
 )
 def test_same_request(

@@ -22,6 +22,7 @@ from processing.maintenance.result_producer import ResultProducer, connect
 from processing.maintenance.result_relay import (
     AGAIN,
     AT_ONCE,
+    BETWEEN,
     LONGEST,
     SHORTEST,
     RelayPlace,
@@ -268,6 +269,41 @@ def test_records_that_are_left_are_passed_by_until_the_newest_and_tried_again_la
     assert place.begin(AGAIN + 1.0) == 0
     place.took(1300, left=False, more=False, now=AGAIN + 1.0)
     assert place.begin(AGAIN + 1.0) == 0
+
+
+def test_records_that_are_left_are_tried_in_between_where_the_newest_is_never_reached() -> None:
+    place, now = RelayPlace(), 0.0
+    place.took(500, left=True, more=True, now=now)
+    place.took(1000, left=True, more=True, now=now)
+    taken, back = 1000, []
+    while len(back) < 4 and now < 500.0:  # five hundred and more come with each round
+        now += 1.0
+        if (after := place.begin(now)) == taken:
+            taken += 500
+            place.took(taken, left=False, more=True, now=now)
+            continue
+        back.append((now, after))
+        # Those before 500 are still left; of the others two batches arrive.
+        last = {0: 500, 500: 900, 900: taken}[after]
+        place.took(last, left=after == 0, more=True, now=now)
+    assert back == [(30.0, 0), (60.0, 500), (61.0, 900), (62.0, 0)]
+
+
+def test_once_all_that_was_left_has_arrived_the_oldest_are_taken_again() -> None:
+    place = RelayPlace()
+    place.took(500, left=True, more=True, now=0.0)
+    place.took(1000, left=False, more=True, now=0.0)
+    assert place.begin(BETWEEN) == 0
+    place.took(400, left=False, more=True, now=BETWEEN)
+    assert place.begin(BETWEEN) == 400, "at once, as they arrive"
+    place.took(1200, left=False, more=True, now=BETWEEN)
+    assert place.begin(BETWEEN) == 0
+    place.took(1700, left=False, more=True, now=BETWEEN)
+    assert place.begin(9 * BETWEEN) == 0
+    place.took(2200, left=True, more=True, now=9 * BETWEEN)
+    assert place.begin(10 * BETWEEN) == 0
+    place.took(0, left=False, more=False, now=10 * BETWEEN)
+    assert place.begin(10 * BETWEEN) == 0, "somebody else has sent them"
 
 
 class ThreePartitions(FakeProducer):

@@ -12,6 +12,7 @@ from consumer.config.masking import mask_url
 from consumer.config.settings import Settings
 from consumer.errors import ConsumerError
 from feedback.journal.connections import open_connection
+from feedback.journal.database_errors import is_away, is_cut, is_lock_race
 from feedback.journal.migrations import check_schema
 
 
@@ -27,6 +28,10 @@ class JournalRefused(ConsumerError):
     """PostgreSQL refused a statement."""
 
 
+class JournalContended(JournalRefused):
+    """PostgreSQL ended a statement that may go well the next time: others were in its way."""
+
+
 @contextmanager
 def explained(setting: str = "database_url", *, connected: bool = False) -> Iterator[None]:
     """Turns errors of PostgreSQL into ConsumerErrors that say what to do.
@@ -35,24 +40,31 @@ def explained(setting: str = "database_url", *, connected: bool = False) -> Iter
     """
     try:
         yield
-    except psycopg.errors.LockNotAvailable as error:
-        raise JournalRefused(
-            f"others use the tables without a pause: {_said(error)}; end transactions that"
-            " stay open, then try again"
-        ) from None
-    except psycopg.OperationalError as error:
-        if connected and error.sqlstate is None:
-            raise JournalUnreachable(
-                "the connection ended before the database had answered; if this was to change"
-                f" something, nobody knows whether it did: look again: {_said(error)}"
-            ) from None
-        raise JournalUnreachable(
-            f"the database does not answer; correct {setting} or start PostgreSQL: {_said(error)}"
-        ) from None
     except psycopg.Error as error:
-        if error.sqlstate is None and isinstance(error, psycopg.ProgrammingError):
-            raise JournalRefused(f"{setting} can't be used, correct it: {_said(error)}") from None
-        raise JournalRefused(f"the database refused: {_said(error)}{_advice(error)}") from None
+        raise _in_words(error, setting, connected=connected) from None
+
+
+def _in_words(error: psycopg.Error, setting: str, *, connected: bool) -> ConsumerError:
+    said = _said(error)
+    if isinstance(error, psycopg.errors.LockNotAvailable):
+        return JournalContended(
+            f"others use the tables without a pause: {said}; end transactions that stay open, then"
+            " try again"
+        )
+    if isinstance(error, psycopg.errors.QueryCanceled) or is_lock_race(error):
+        return JournalContended(f"the database ended the statement, undone: {said}; try again")
+    if connected and is_cut(error):
+        return JournalUnreachable(
+            "the connection ended before the database had answered; if this was to change"
+            f" something, nobody knows whether it did: look again: {said}"
+        )
+    if is_cut(error) or is_away(error):
+        return JournalUnreachable(
+            f"the database does not answer; correct {setting} or start PostgreSQL: {said}"
+        )
+    if error.sqlstate is None and isinstance(error, psycopg.ProgrammingError):
+        return JournalRefused(f"{setting} can't be used, correct it: {said}")
+    return JournalRefused(f"the database refused: {said}{_advice(error)}")
 
 
 def _advice(error: psycopg.Error) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from consumer.admin.journal import JournalUnreachable, connect
+from consumer.admin.journal import JournalContended, JournalUnreachable, connect
 from consumer.config.settings import Settings
 from consumer.errors import ConfigError
 from feedback.contract.states import FINAL, REOPENABLE, State
@@ -47,7 +47,7 @@ def look_up(
     if open_ids and settings.database_url:
         try:
             stored = _from_journal(settings, open_ids)
-        except JournalUnreachable as error:
+        except (JournalUnreachable, JournalContended) as error:
             if not all((status := found.get(n)) is not None and status.settled for n in open_ids):
                 raise
             warn(f"{error}; this is what Redis says, and it may have changed since")

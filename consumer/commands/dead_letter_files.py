@@ -12,7 +12,7 @@ from typing import Annotated, Any, BinaryIO
 
 import typer
 
-from consumer.admin.journal import JournalUnreachable, connect
+from consumer.admin.journal import JournalContended, JournalUnreachable, connect
 from consumer.commands.dead_letter_options import (
     KindOption,
     ReasonOption,
@@ -145,7 +145,7 @@ def _follow(settings: Settings, file: str, chosen: dict[str, Any]) -> None:
                         follower.look(connection)
                         said = False
                         time.sleep(PAUSE)
-            except JournalUnreachable as error:
+            except (JournalUnreachable, JournalContended) as error:
                 if not said:
                     typer.echo(f"oncepool: {error}; waiting for it", err=True)
                 said = True

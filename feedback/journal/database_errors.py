@@ -55,10 +55,21 @@ def outage_of(error: BaseException, *, connected: bool, committing: bool = False
     """
     if not connected:
         return Outage.UNCLEAR if committing else Outage.RECONNECT
+    read_only = isinstance(error, psycopg.Error) and error.sqlstate == READ_ONLY
+    return Outage.AWAY if read_only or is_away(error) else None
+
+
+def is_away(error: BaseException) -> bool:
+    """Whether the server says that it cannot work for anybody, writes or not."""
     state = error.sqlstate if isinstance(error, psycopg.Error) else None
-    if state is not None and (state == READ_ONLY or state.startswith(_CLASSES)):
-        return Outage.AWAY
-    return None
+    return state is not None and state.startswith(_CLASSES)
+
+
+def is_cut(error: BaseException) -> bool:
+    """Whether no answer came: what a lost connection raises says nothing else."""
+    if not isinstance(error, psycopg.Error) or error.sqlstate is not None:
+        return False
+    return isinstance(error, psycopg.OperationalError) or type(error) is psycopg.DatabaseError
 
 
 class Overtaken(Exception):

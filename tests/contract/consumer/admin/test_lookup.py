@@ -7,7 +7,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from consumer.admin import lookup
-from consumer.admin.journal import JournalUnreachable
+from consumer.admin.journal import JournalContended
 from consumer.config.settings import Settings
 from stack import Stack
 from tests.support.journal import Journal
@@ -22,6 +22,6 @@ def test_a_look_ends_though_a_lock_is_not_given(
     lock = "LOCK TABLE {s}.requests IN ACCESS EXCLUSIVE MODE"
     with ThreadPoolExecutor(1) as pool, journal.holding(lock):
         look = pool.submit(lookup.look_up, settings, ["r1"])
-        with pytest.raises(JournalUnreachable, match="statement timeout"):
+        with pytest.raises(JournalContended, match="statement timeout"):
             look.result(10)
     assert [one and one.state for one in lookup.look_up(settings, ["r1"])] == ["dead"]

@@ -13,6 +13,7 @@ from feedback.status.redis_store import RedisStatusStore
 from processing.ipc.frames import (
     DatabaseState,
     DueRows,
+    EndCalls,
     Park,
     PartAnswered,
     PartStands,
@@ -27,7 +28,7 @@ from tests.support.waiting import eventually
 from tests.support.waiting_rows import WaitingRows
 
 
-def end_sessions(rows: WaitingRows, table: str, when: str) -> None:
+def end_sessions(rows: WaitingRows, table: str, when: str, write: str = "INSERT") -> None:
     """Whoever writes such a row loses the session over that statement."""
     rows.query(
         f"CREATE FUNCTION {rows.schema}.ends() RETURNS trigger LANGUAGE plpgsql AS"
@@ -35,7 +36,7 @@ def end_sessions(rows: WaitingRows, table: str, when: str) -> None:
         " RETURN NEW; END'"
     )
     rows.query(
-        f"CREATE TRIGGER ends BEFORE INSERT ON {rows.schema}.{table} FOR EACH ROW WHEN ({when})"
+        f"CREATE TRIGGER ends BEFORE {write} ON {rows.schema}.{table} FOR EACH ROW WHEN ({when})"
         f" EXECUTE FUNCTION {rows.schema}.ends()"
     )
 
@@ -105,6 +106,22 @@ def test_a_dead_letter_that_breaks_the_connection_each_time_starves_nothing(
     assert [offset for (offset,) in kept] == [0, 1, 2, 4, 5, 6, 7, 8]
     rows.query(f"DROP TRIGGER ends ON {rows.schema}.dead_letters")
     eventually(lambda: answered(maintenance, 1) == 9)
+
+
+def test_a_call_that_breaks_the_connection_each_time_starves_no_other(
+    ready: StartMaintenance, rows: WaitingRows
+) -> None:
+    calls = {"type": "charge", "state": "running", "effect": "external", "run": 1}
+    for name in ("poison", "good"):
+        rows.add(name, token=name, **calls)
+    rows.query(f"UPDATE {rows.schema}.requests SET due_at = NULL, lease_until = now() + '1 h'")
+    end_sessions(rows, "requests", "NEW.id = 'poison'", "UPDATE")
+    maintenance = ready()
+    for name in ("poison", "good"):
+        maintenance.send(EndCalls({name: "shutdown"}, [], []))
+    eventually(lambda: rows.states() == {"poison": "running", "good": "in_doubt"})
+    rows.query(f"DROP TRIGGER ends ON {rows.schema}.requests")
+    eventually(lambda: rows.states() == {"poison": "in_doubt", "good": "in_doubt"})
 
 
 @pytest.mark.parametrize("lands", [True, False])

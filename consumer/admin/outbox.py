@@ -19,10 +19,10 @@ from feedback.outbox.missing_tables import missing_named
 def connect_outbox(settings: Settings) -> Iterator[psycopg.Connection[Any]]:
     """A connection to its database, whatever stands there. Raises ConsumerError without one."""
     settings.require("outbox_database_url")
-    with (
-        explained("outbox_database_url"),
-        open_connection(settings.outbox_database_url, "oncepool outbox") as connection,
-    ):
+    name = "outbox_database_url"
+    with explained(name):
+        opened = open_connection(settings.outbox_database_url, "oncepool outbox")
+    with explained(name, connected=True), opened as connection:
         yield connection
 
 

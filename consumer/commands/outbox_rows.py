@@ -2,26 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated
 
 import typer
 
+from consumer.admin.move_outcome import MoveOutcome
 from consumer.admin.outbox import outbox_operator
-from consumer.commands.operator import YesOption, confirm, one_of
+from consumer.commands.operator import YesOption, batches, confirm, one_of, report, told
 from consumer.commands.options import JsonOption, moment, with_settings
-from consumer.commands.output import (
-    EXIT_REFUSED,
-    EXIT_UNKNOWN,
-    print_json,
-    print_listing,
-    print_table,
-)
+from consumer.commands.output import fail, print_json, print_listing, print_table
 from consumer.config.settings import Settings
+from feedback.errors import OncepoolError
 from feedback.operations.explanations import Refusal
-from feedback.operations.request_reads import pattern
+from feedback.operations.request_reads import Row, pattern
 from feedback.outbox.dead_letters import (
     COLUMNS,
     DEAD,
@@ -74,7 +70,7 @@ OlderThanOption = Annotated[
         help="What ended before: an age (30d, 12h) or a time (2026-05-01T12:00Z).",
     ),
 ]
-Move = Callable[[OutboxOperator, OutboxFilter], list[str]]
+Move = Callable[[OutboxOperator, OutboxFilter], Iterator[Sequence[str]]]
 
 
 @with_settings(*PLACE)
@@ -114,7 +110,7 @@ def retry(
     """
     wanted = _wanted(ids, state, type_, sender, everything=everything)
     _warn_of_long_silence(settings, wanted)
-    _move(settings, wanted, "send again", OutboxOperator.retry, yes=yes, json=json)
+    _move(settings, wanted, "retry", OutboxOperator.retry, yes=yes, json=json)
 
 
 @with_settings(*PLACE)
@@ -131,7 +127,7 @@ def drop(
 ) -> None:
     """Give up dead letters of the outbox. Their ids stay taken."""
     wanted = _wanted(ids, state, type_, sender, everything=everything)
-    _move(settings, wanted, "give up", OutboxOperator.drop, yes=yes, json=json)
+    _move(settings, wanted, "drop", OutboxOperator.drop, yes=yes, json=json)
 
 
 @with_settings(*PLACE)
@@ -145,8 +141,17 @@ def prune(
     """Delete finished rows of the outbox that ended long ago. Their ids are new again then."""
     before = moment(older_than) or datetime.now(UTC)
     confirm(f"delete finished rows that ended before {before:%Y-%m-%d %H:%M}?", yes=yes)
-    with outbox_operator(settings) as operator:
-        deleted = operator.prune(before)
+    deleted = 0
+    try:
+        with outbox_operator(settings) as operator:
+            for part in operator.prune_parts(before):
+                deleted += part
+    except OncepoolError as error:
+        if not deleted:
+            raise
+        if json:
+            print_json({"deleted": deleted, "problem": str(error)})
+        fail(f"{error}; {deleted} rows were deleted before that")
     if json:
         print_json({"deleted": deleted})
     else:
@@ -184,21 +189,31 @@ def _move(
     settings: Settings, wanted: OutboxFilter, doing: str, move: Move, *, yes: bool, json: bool
 ) -> None:
     if wanted.ids is None:
-        confirm(f"{doing} all dead letters of the outbox that fit?", yes=yes)
-    with outbox_operator(settings) as operator:
-        moved = move(operator, wanted)
-        left = [id_ for id_ in dict.fromkeys(wanted.ids or ()) if id_ not in set(moved)]
-        standing = operator.standing(left)
-    refused = [_refusal(id_, standing.get(id_)) for id_ in left]
-    if json:
-        rows = [{"id": id_} for id_ in moved]
-        print_json({"moved": rows, "refused": [one._asdict() for one in refused]})
-    else:
-        typer.echo(f"{len(moved)} moved")
-        for one in refused:
-            typer.echo(f"oncepool: {one.id} {one.reason}", err=True)
-    if left:
-        raise typer.Exit(EXIT_REFUSED if standing else EXIT_UNKNOWN)
+        question = "send again" if doing == "retry" else "give up"
+        confirm(f"{question} all dead letters of the outbox that fit?", yes=yes)
+    moves = MoveOutcome()
+    moves.plan(wanted.ids or ())
+    with told(moves, doing, json=json), outbox_operator(settings) as operator:
+        if wanted.ids is None:
+            for moved in move(operator, wanted):
+                moves.done([{"id": id_} for id_ in moved], [])
+        else:
+            for batch in batches(wanted.ids, doing):
+                moves.begin(batch)
+                moves.done(*_moved(operator, wanted._replace(ids=batch), move))
+    if wanted.ids is None and not moves.rows:
+        typer.echo("there is no such dead letter", err=True)
+    report(moves, doing, json=json)
+
+
+def _moved(
+    operator: OutboxOperator, wanted: OutboxFilter, move: Move
+) -> tuple[list[Row], list[Refusal]]:
+    """What was moved of those that are named, and what was not."""
+    moved = [id_ for part in move(operator, wanted) for id_ in part]
+    left = [id_ for id_ in wanted.ids or () if id_ not in set(moved)]
+    standing = operator.standing(left)
+    return [{"id": id_} for id_ in moved], [_refusal(id_, standing.get(id_)) for id_ in left]
 
 
 def _warn_of_long_silence(settings: Settings, wanted: OutboxFilter) -> None:

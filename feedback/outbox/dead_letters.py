@@ -149,31 +149,35 @@ class OutboxOperator:
         found = self._run(text, wanted, 0, limit).fetchall()
         return [dict(zip(COLUMNS, row[:-1], strict=True)) for row in found]
 
-    def retry(self, wanted: OutboxFilter) -> list[str]:
-        """Has dead letters sent anew, under their ids, in their old order; their ids."""
-        return list(self._move(_RETRY, wanted))
+    def retry(self, wanted: OutboxFilter) -> Iterator[Sequence[str]]:
+        """Has dead letters sent anew, under their ids, in their old order.
+
+        Yields the ids of each part when it is done.
+        """
+        return self._move(_RETRY, wanted)
 
     def long_silent(self, wanted: OutboxFilter) -> int:
         """How many of these were sent, and so long ago that consumers may have forgotten them."""
         [(number,)] = self._run(_LONG_SILENT, wanted, 0, 0).fetchall()
         return int(number)
 
-    def drop(self, wanted: OutboxFilter) -> list[str]:
-        """Ends dead letters: they go to the finished rows, where their ids stay taken; the ids.
+    def drop(self, wanted: OutboxFilter) -> Iterator[Sequence[str]]:
+        """Ends dead letters: they go to the finished rows, where their ids stay taken.
 
-        A conflict stands there already, and is listed no more.
+        A conflict stands there already, and is listed no more. Yields as retry().
         """
-        dropped = list(self._move(_DROP, wanted))
+        yield from self._move(_DROP, wanted)
         if UNDELIVERABLE in wanted.states:
-            dropped += self._move(_DROP_CONFLICTS, wanted)
-        return dropped
+            yield from self._move(_DROP_CONFLICTS, wanted)
 
     def prune(self, before: datetime) -> int:
         """Forgets finished rows that ended before; how many. Their ids are new again then."""
-        deleted = 0
+        return sum(self.prune_parts(before))
+
+    def prune_parts(self, before: datetime) -> Iterator[int]:
+        """As prune; yields how many of each part when it is done."""
         while some := self._connection.execute(self._text(_PRUNE), [before, AT_ONCE]).rowcount:
-            deleted += some
-        return deleted
+            yield some
 
     def standing(self, ids: Sequence[str]) -> dict[str, Standing]:
         """How these stand, as far as they are there."""
@@ -187,12 +191,12 @@ class OutboxOperator:
         found = self._connection.execute(self._text(_STATS)).fetchall()
         return [dict(zip(names, row, strict=True)) for row in found]
 
-    def _move(self, text: str, wanted: OutboxFilter) -> Iterator[str]:
+    def _move(self, text: str, wanted: OutboxFilter) -> Iterator[Sequence[str]]:
         """Some rows in each transaction, so that relays wait for none of them long."""
         dead = wanted._replace(states=[state for state in wanted.states if state in DEAD])
         after = 0
         while moved := self._run(text, dead, after, AT_ONCE).fetchall():
-            yield from (id_ for _, id_ in moved)
+            yield [id_ for _, id_ in moved]
             after = moved[-1][0]
 
     def _run(self, text: str, wanted: OutboxFilter, after: int, limit: int) -> Any:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import chain
+
 import psycopg
 
 from feedback import outbox
@@ -53,15 +55,17 @@ def test_a_conflict_is_listed_until_it_is_dropped(outbox_: Outbox) -> None:
     with psycopg.connect(outbox_.url, autocommit=True) as connection:
         operator = OutboxOperator(connection, outbox_.schema)
         everything = OutboxFilter()
-        assert operator.drop(OutboxFilter(type="other")) == []
-        assert operator.drop(OutboxFilter(("unanswered",))) == []
-        assert operator.drop(OutboxFilter(ids=["conflict", "done", "dropped"])) == ["conflict"]
+        assert list(operator.drop(OutboxFilter(type="other"))) == []
+        assert list(operator.drop(OutboxFilter(("unanswered",)))) == []
+        assert list(operator.drop(OutboxFilter(ids=["conflict", "done", "dropped"]))) == [
+            ["conflict"]
+        ]
         assert [row["id"] for row in operator.rows(everything, 9)] == ["first", "last"]
-        assert operator.drop(OutboxFilter(ids=["conflict"])) == []
+        assert list(operator.drop(OutboxFilter(ids=["conflict"]))) == []
         assert not operator.standing(["conflict"])["conflict"].may_have_run
         [row] = outbox_.rows("SELECT * FROM :schema.all_requests WHERE id = 'conflict'")
         assert (row["state"], row["code"]) == ("undeliverable", "conflict_dropped")
-        assert sorted(operator.drop(everything)) == ["first", "last"]
+        assert sorted(chain.from_iterable(operator.drop(everything))) == ["first", "last"]
 
 
 def test_the_list_reads_no_finished_rows_but_conflicts(outbox_: Outbox) -> None:

@@ -29,6 +29,8 @@ class BrokerContact:
         """How often all brokers were down, as far as the client has said so."""
         self._over = 0
         """So many of them are over."""
+        self._since = 0.0
+        """None was heard since then, while it is doubtful."""
         self._asked_after = 0
         """So many there had been when it was asked last."""
         self._unanswered = 0
@@ -39,11 +41,17 @@ class BrokerContact:
         """All brokers were down, and nothing shows that the client has found one since."""
         return self._over < self.outages
 
+    @property
+    def away_for(self) -> float | None:
+        """Seconds in which all were down and none was heard; None: that is over, or never was."""
+        return self._clock() - self._since if self.doubtful else None
+
     def all_down(self) -> None:
         """The client has reported that all its brokers are down; one that is lost may go on so."""
         if not self.doubtful:
             self._unanswered = 0
-            self._next = self._clock() + PAUSE
+            self._since = self._clock()
+            self._next = self._since + PAUSE
         self.outages += 1
 
     def heard_from(self, since: int) -> None:
@@ -54,7 +62,8 @@ class BrokerContact:
         if since > self._over:
             self._over = since
             self._unanswered = 0
-            self._next = self._clock() + PAUSE
+            self._since = self._clock()
+            self._next = self._since + PAUSE
 
     def due(self) -> float | None:
         """The client is to be asked for metadata now, for so many seconds; None: it is not.

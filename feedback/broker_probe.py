@@ -86,6 +86,14 @@ class BrokerProbe:
         """
         self._contact.heard_from(getattr(self._served, "since", self._contact.outages))
 
+    @property
+    def away_for(self) -> float | None:
+        """Seconds in which all were down and the client has heard from none; None: not known so.
+
+        It tells so only while it is served.
+        """
+        return self._contact.away_for
+
     def stays(self) -> None:
         """No other client could be made: whether it is lost is found out again, after a while."""
         self._contact.all_down()

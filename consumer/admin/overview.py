@@ -124,6 +124,11 @@ def _ask_redis(settings: Settings, found: Look) -> None:
         )
     _note_missing(found, (topic for row in rows for topic in row.get("missing_topics") or ()))
     for row in rows:
+        if (seconds := row.get("brokers_away_for")) is not None:
+            found.problems[f"instance {row['id']}"] = (
+                f"has heard from no Kafka broker for {seconds:.0f} s: it takes nothing new until"
+                " one is back"
+            )
         for place in row.get("without_start") or ():
             found.problems[f"partition {place}"] = (
                 "is not read yet, as it has no leader or its committed offset could not be read:"

@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from consumer.config.settings import Settings
 from consumer.errors import KafkaRefused
+from consumer.intake.client_lag import client_lag
 from consumer.intake.events import (
     Answered,
     Assigned,
@@ -209,15 +210,14 @@ class Kafka:
         partitions = [TopicPartition(topic, partition) for topic, partition in places]
         (self._consumer.pause if paused else self._consumer.resume)(partitions)
 
+    @property
+    def brokers_away_for(self) -> float | None:
+        return self._brokers.away_for
+
     def lag(self) -> dict[str, int]:
-        behind = dict.fromkeys(self._settings.kafka_topics, 0)
-        with contextlib.suppress(KafkaException):
-            for at in self._consumer.position([TopicPartition(*place) for place in self._owned]):
-                _, end = self._consumer.get_watermark_offsets(at, cached=True)
-                # Negative where nothing was fetched yet.
-                if at.offset >= 0 and end >= 0:
-                    behind[at.topic] = behind.get(at.topic, 0) + max(0, end - at.offset)
-        return behind
+        if self.brokers_away_for is not None:
+            return {}  # it hears of nothing that comes
+        return client_lag(self._consumer, self._settings.kafka_topics, self._owned)
 
     def close(self) -> None:
         self._topics.close()

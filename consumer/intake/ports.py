@@ -56,8 +56,15 @@ class KafkaClient(Protocol):
     def pause(self, places: Iterable[Place], *, paused: bool) -> None:
         """Stops or resumes fetching of partitions that are ours."""
 
+    @property
+    def brokers_away_for(self) -> float | None:
+        """Seconds in which all were down and none was heard; None: they are not known to be."""
+
     def lag(self) -> dict[str, int]:
-        """Topic -> messages of our partitions that are not taken yet. Never waits for a broker."""
+        """Topic -> messages of our partitions that are not taken yet. Never waits for a broker.
+
+        Nothing while that can't be known, as the brokers are away.
+        """
 
     def close(self) -> None:
         """Leaves the group and lets go of everything. May hang while brokers are away."""

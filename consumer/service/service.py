@@ -186,6 +186,7 @@ class Service:
         told = facts(self._loop.stats(), self._pool)
         stopping = self._phase is not Phase.RUNNING
         told |= {"group": self._group, "stopping": stopping, "lag": self._lag()}
+        told["brokers_away_for"] = self._kafka.brokers_away_for
         self._pool.maintenance.send(Heartbeat(told))
         self._count_lost()
 

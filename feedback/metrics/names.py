@@ -179,7 +179,16 @@ INTAKE_CLOSED: Final = _gauge(
     " can start), `draining`.",
     "reason",
 )
-JOINED: Final = _gauge("group_joined", "1 while the group counts this instance as a member.")
+JOINED: Final = _gauge(
+    "group_joined",
+    "1 while the group counts this instance as a member, as far as it has heard: with the consumer"
+    " protocol it stays 1 while brokers are away.",
+)
+BROKERS_UP: Final = _gauge(
+    "brokers_up",
+    "0 from when Kafka's client reports that all brokers are down until it hears from one, else 1."
+    " Absent as long as it has not asked any.",
+)
 PARTITIONS: Final = _gauge("partitions_assigned", "Partitions that this instance has, and reads.")
 WITHOUT_START: Final = _gauge(
     "partitions_without_start",
@@ -189,7 +198,8 @@ WITHOUT_START: Final = _gauge(
 LAG: Final = _gauge(
     "consumer_lag",
     "Messages of this instance's partitions that are not taken yet. Stands still while they are"
-    " paused: the client hears of new ones only with those that it fetches.",
+    " paused: the client hears of new ones only with those that it fetches. Absent while brokers"
+    " are away.",
     "topic",
 )
 BACKLOG: Final = _gauge(

@@ -48,7 +48,8 @@ class Health:
     Alive: the main process was heard within `stale_after` seconds and its own loop turns.
     Ready: alive, a member of the group (with or without partitions, paused or idle), its topics
     exist, not stopping, and the database is up. Only reported are Redis, as requests run without
-    it, and partitions that are not read yet, as the others are.
+    it, partitions that are not read yet, as the others are, and brokers: they are away for all
+    instances, and one that is not ready would help nobody.
     """
 
     def __init__(self, stale_after: float, clock: Callable[[], float]) -> None:
@@ -111,6 +112,7 @@ class Health:
                 (
                     *self._loops(),
                     HealthCheck("group", joined, group),
+                    _brokers(self._facts),
                     _topics(self._facts.get("missing_topics", ())),
                     _partitions(
                         self._facts.get("partitions_without_start", 0),
@@ -132,6 +134,24 @@ class Health:
             HealthCheck(name, age <= self._stale_after, f"turned {age:.1f} s ago")
             for name, age in ages
         )
+
+
+def brokers_up(facts: Mapping[str, Any]) -> bool | None:
+    """What the main process's Kafka client has heard of brokers; None: nothing yet, nor sought."""
+    if facts.get("brokers_away_for") is not None:
+        return False
+    heard = facts.get("joined") or facts.get("missing_topics") is not None
+    return True if heard else None
+
+
+def _brokers(facts: Mapping[str, Any]) -> HealthCheck:
+    up = brokers_up(facts)
+    if up is None:
+        return HealthCheck("brokers", ok=False, detail="not heard from yet", counts=False)
+    if up:
+        return HealthCheck("brokers", ok=True, detail="answer", counts=False)
+    detail = f"all are down, none was heard for {facts['brokers_away_for']:.0f} s"
+    return HealthCheck("brokers", ok=False, detail=detail, counts=False)
 
 
 def _partitions(n: int, named: Sequence[str]) -> HealthCheck:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final
 
-from feedback.metrics.families import BoundedLabel, MetricFamily, by_label, one
+from feedback.metrics.families import BoundedLabel, MetricFamily, by_label, family, one
 from feedback.metrics.names import (
     BACKLOG,
+    BROKERS_UP,
     COMMIT_ERRORS,
     COMMITS,
     COMMITS_SENT_AGAIN,
@@ -28,6 +29,7 @@ from feedback.metrics.names import (
     WORKERS_WANTED,
     Metric,
 )
+from processing.maintenance.health import brokers_up
 
 CLOSED_BY: Final = ("full", "database", "workers", "draining")
 DEATHS: Final = ("start", "timeout", "cancelled", "shutdown", "exit", "SIGKILL", "SIGSEGV")
@@ -59,12 +61,14 @@ class MainMetrics:
             return []
         counts: Mapping[str, int] = facts.get("counts", {})
         closed = facts.get("paused", ())
+        up = brokers_up(facts)
         return [
             *(one(metric, counts.get(name, 0)) for name, metric in _COUNTED.items()),
             *(self._named(metric, prefix, counts) for prefix, metric in _NAMED.items()),
             by_label(REBALANCES, _rebalances(counts)),
             by_label(INTAKE_CLOSED, {reason: float(reason in closed) for reason in CLOSED_BY}),
             one(JOINED, bool(facts.get("joined"))),
+            family(BROKERS_UP, {}) if up is None else one(BROKERS_UP, up),
             one(PARTITIONS, facts.get("assigned", 0)),
             one(WITHOUT_START, facts.get("partitions_without_start", 0)),
             by_label(LAG, facts.get("lag", {})),

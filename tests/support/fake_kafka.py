@@ -32,6 +32,7 @@ class FakeKafka:
         self.before_revoke: BeforeRevoke = lambda _places: None
         self.marks: list[dict[Place, LowMark]] = []
         self.behind: dict[str, int] = {}
+        self.brokers_away_for: float | None = None
         self.unknown: set[Place] = set()
         """Partitions for which nobody can say where to begin."""
         self.gaps: dict[Place, UnfinishedGap] = {}

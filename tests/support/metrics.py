@@ -23,6 +23,7 @@ FACTS = {
     "joined": True, "assigned": 3, "partitions_without_start": 1, "paused": ["full"], "held": 4,
     "queued": 5, "running": 6,
     "workers_wanted": 2, "types": ["pay"], "lag": {"orders": 70_000},
+    "brokers_away_for": 70.0,
     "worker_states": {"starting": 0, "idle": 1, "busy": 1, "suspended": 0, "leaving": 0},
     "deaths_by_cause": {"SIGKILL": 2},
     "counts": {

@@ -7,7 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from consumer.admin.overview import look
+from consumer.config.settings import Settings
 from stack import Stack
+from tests.support.metrics import scraped
 from tests.support.service import WAIT, Bench, Callers, Raw, bench_on
 from tests.support.waiting import eventually
 
@@ -136,18 +139,39 @@ def test_redis_away_fails_nothing(bench: Bench, own_stack: Stack, fault: str) ->
     assert instance.stop() == 0
 
 
+def values(port: int, name: str) -> list[float]:
+    """What an instance shows at its port under this name; nothing where that is absent."""
+    return [one.value for one in scraped(port) if one.name == f"oncepool_{name}"]
+
+
+def problems(bench: Bench) -> dict[str, str]:
+    """What the instances themselves say is wrong."""
+    url, prefix = (bench.environment[f"ONCEPOOL_REDIS_{name}"] for name in ("URL", "PREFIX"))
+    return look(Settings(redis_url=url, redis_prefix=prefix), 60, {"instances"}).problems
+
+
 def test_the_broker_goes_and_comes_back(bench: Bench, own_stack: Stack) -> None:
     instance = bench.start()
     callers = Callers(bench)
     callers.answered(100)
     workers = set(instance.workers())
+    status, well = instance.health("/readyz")
+    assert (status, all(well.values())) == (200, True)
 
     own_stack.stop_broker()
     instance.says("broker connection")
     assert instance.health("/livez")[0] == 200
+    # That decides nothing: an instance that is not ready would help nobody.
+    eventually(lambda: instance.health("/readyz") == (200, {**well, "brokers": False}), WAIT)
+    port = instance.health_port
+    # As `oncepool stats` and the gateway's overview have it.
+    eventually(lambda: "no Kafka broker" in str(problems(bench)), WAIT, lambda: str(bench.said()))
+    assert [values(port, n) for n in ("brokers_up", "ready", "consumer_lag")] == [[0], [1], []]
 
     own_stack.start_broker()
     callers.answered(200)
+    eventually(lambda: instance.health("/readyz") == (200, well), WAIT)
+    assert (values(port, "brokers_up"), len(values(port, "consumer_lag"))) == ([1], 1)
     bench.check_books(callers.end())
     assert bench.states().keys() == {"done"}
     assert set(instance.workers()) == workers

@@ -173,6 +173,7 @@ def test_promtool_finds_nothing_wrong_with_what_is_shown(promtool: str) -> None:
 
 
 FIRING = {
+    "OncepoolBrokersAway",
     "OncepoolCommitErrors", "OncepoolConflicts", "OncepoolDead", "OncepoolDeadLetters",
     "OncepoolGatewayErrors", "OncepoolInDoubt", "OncepoolLag", "OncepoolLost",
     "OncepoolOutboxDead", "OncepoolOutboxUnanswered", "OncepoolOutboxWaits", "OncepoolOverdue",

@@ -25,6 +25,21 @@ def test_nobody_is_asked_before_all_brokers_were_down() -> None:
     assert not contact.doubtful
 
 
+def test_for_how_long_no_broker_was_heard() -> None:
+    clock = Clock()
+    contact = BrokerContact(clock)
+    assert contact.away_for is None
+    contact.all_down()
+    clock.now += 30.0
+    contact.all_down()  # it says so again and again
+    assert contact.away_for == 30.0
+    contact.heard_from(1)  # what came between the two
+    clock.now += 2.0
+    assert contact.away_for == 2.0
+    contact.heard_from(2)
+    assert contact.away_for is None
+
+
 def test_who_never_answers_is_lost() -> None:
     clock = Clock()
     contact = BrokerContact(clock)

@@ -64,6 +64,17 @@ def test_a_consumer_that_takes_messages_has_not_lost_its_brokers() -> None:
     kafka.close()
 
 
+def test_while_no_broker_is_heard_it_says_so_and_tells_no_lag() -> None:
+    kafka = Kafka(Settings(**BASE), get_logger("test"))
+    assert (kafka.brokers_away_for, kafka.lag()) == (None, {"t": 0})
+    kafka._on_error(KafkaError(KafkaError._ALL_BROKERS_DOWN))
+    assert (kafka.brokers_away_for is None, kafka.lag()) == (False, {})
+    kafka._brokers.before_serving()
+    kafka._take([Message("t", partition=0, offset=1, value=b"")])
+    assert (kafka.brokers_away_for, kafka.lag()) == (None, {"t": 0})
+    kafka.close()
+
+
 def test_a_property_that_librdkafka_does_not_know_is_named() -> None:
     with pytest.raises(KafkaRefused, match=r"no\.such\.property"):
         Kafka(Settings(**BASE, kafka_properties={"no.such.property": 1}), get_logger("test"))

@@ -99,6 +99,16 @@ def test_what_is_behind_is_asked_where_somebody_shows_it(
     assert bench.beats()[0]["lag"] == ({} if port is None else {"t": 3})
 
 
+def test_brokers_that_are_away_are_told_with_each_beat(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_module, "BEAT_EVERY", 0.0)
+    bench.script = {5: lambda: setattr(bench.kafka, "brokers_away_for", 7.5), 20: term}
+    assert bench.run() == EXIT_CLEAN
+    told = [beat["brokers_away_for"] for beat in bench.beats()]
+    assert (told[0], told[-1]) == (None, 7.5)
+
+
 def test_what_is_in_hand_runs_to_its_end_within_the_grace(bench: Bench) -> None:
     bench.pool.per_step = 0
     bench.script = {

@@ -131,6 +131,28 @@ def test_partitions_that_are_not_read_yet_are_only_reported(well: Health) -> Non
     assert "[+] partitions: all are read" in well.ready().as_text()
 
 
+@pytest.mark.parametrize(
+    "facts,line",
+    [
+        ({**WELL, "brokers_away_for": None}, "[+] brokers: answer"),
+        ({**WELL, "brokers_away_for": 36.6}, "[!] brokers: all are down, none was heard for 37 s"),
+    ],
+)
+def test_brokers_are_only_reported(well: Health, facts: dict[str, object], line: str) -> None:
+    well.heartbeat(facts)
+    assert well.ready().ok
+    assert line in well.ready().as_text().splitlines()
+
+
+def test_brokers_that_nobody_has_asked_are_not_said_to_answer(well: Health) -> None:
+    """As while the database is away at the start: the group is not joined yet."""
+    told = {"joined": False, "missing_topics": None, "brokers_away_for": None}
+    well.heartbeat(told)
+    assert "[!] brokers: not heard from yet" in well.ready().as_text().splitlines()
+    well.heartbeat({**told, "missing_topics": ()})
+    assert "[+] brokers: answer" in well.ready().as_text().splitlines()
+
+
 def test_redis_is_only_reported(well: Health) -> None:
     well.redis(up=False, detail="connection refused")
 

@@ -52,6 +52,17 @@ def test_a_heartbeat_is_shown() -> None:
     assert values(shown, "oncepool_workers")["busy",] == 1
 
 
+def test_brokers_count_as_up_once_one_was_heard_and_until_all_are_down() -> None:
+    for told, up in (({"brokers_away_for": 3.0}, 0.0), ({"brokers_away_for": None}, 1.0)):
+        assert values(of_main(**told), "oncepool_brokers_up") == {(): up}
+    unknown = {"joined": False, "missing_topics": None, "brokers_away_for": None}
+    assert values(of_main(**unknown), "oncepool_brokers_up") == {}
+
+
+def test_a_lag_that_is_not_known_is_not_shown() -> None:
+    assert values(of_main(lag={}), "oncepool_consumer_lag") == {}
+
+
 def test_partitions_that_were_lost_are_not_told_as_revoked_too() -> None:
     assert values(of_main(), "oncepool_rebalances_total") == {
         ("assigned",): 5, ("revoked",): 3, ("lost",): 1,

@@ -74,7 +74,7 @@ class Services:
         self._over_time: Kept[OverTime] | None = None
         if journal is not None:
             self._figures = Kept(journal.figures, 5.0)
-            self._over_time = Kept(partial(journal.over_time, MINUTES), 15.0)
+            self._over_time = Kept(partial(journal.over_time, MINUTES), 10.0)
         self._unfinished = Kept(partial(in_thread, partial(group_unfinished, settings)), 10.0)
 
     async def whole(self) -> Whole:

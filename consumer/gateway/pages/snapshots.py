@@ -18,6 +18,10 @@ FIRST_WAIT: Final = 2.0
 """Seconds that a page waits for an answer where it has none at all."""
 NEXT_WAIT: Final = 0.1
 """Where it has an old one."""
+LONGEST: Final = 15.0
+"""Seconds after which an answer is shown no more. Longer than any is kept before it is asked anew:
+where somebody looks all the time the next one comes before."""
+_NOT_YET: Final = "not known yet: it is being asked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,7 +34,10 @@ class Snapshot(Generic[T]):
 
 
 class Kept(Generic[T]):
-    """One question, asked again when its answer is older than `seconds` and somebody looks."""
+    """One question, asked again when its answer is older than `seconds` and somebody looks.
+
+    An answer that is older than LONGEST is none: nobody has looked for as long.
+    """
 
     def __init__(
         self,
@@ -43,7 +50,9 @@ class Kept(Generic[T]):
         self._clock = clock
         self._task: asyncio.Task[None] | None = None
         self._until = float("-inf")
-        self._last: Snapshot[T] = Snapshot(None, None, "not known yet: it is being asked")
+        self._last: Snapshot[T] = Snapshot(None, None, _NOT_YET)
+        self._old_at = float("-inf")
+        """When the last answer is to be shown no more."""
 
     async def look(self, next_wait: float = NEXT_WAIT) -> Snapshot[T]:
         """The last answer; raises nothing.
@@ -52,9 +61,16 @@ class Kept(Generic[T]):
         """
         if self._task is None or (self._task.done() and self._clock() >= self._until):
             self._task = asyncio.create_task(self._refresh())
-        wait = FIRST_WAIT if self._last.at is None and not self._task.done() else next_wait
+        wait = FIRST_WAIT if self._old and not self._task.done() else next_wait
         await asyncio.wait({self._task}, timeout=wait)
-        return self._last
+        if not self._old:
+            return self._last
+        known = self._task.done() and self._last.problem
+        return Snapshot(None, None, known or _NOT_YET)
+
+    @property
+    def _old(self) -> bool:
+        return self._clock() >= self._old_at
 
     def forget(self) -> None:
         """What is known is old: the next look asks anew."""
@@ -63,6 +79,7 @@ class Kept(Generic[T]):
     async def _refresh(self) -> None:
         try:
             self._last = Snapshot(await self._ask(), datetime.now(UTC))
+            self._old_at = self._clock() + LONGEST
         except OncepoolError as error:
             self._last = Snapshot(self._last.value, self._last.at, mask_url(str(error)))
         finally:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from consumer.admin.overview import Look
-from consumer.gateway.pages import payload_view, plots
+from consumer.gateway.pages import payload_view, plots, snapshots
 from consumer.gateway.pages.advice import notices
 from consumer.gateway.pages.payload_view import MOST, PayloadView, differing
-from consumer.gateway.pages.snapshots import Kept
+from consumer.gateway.pages.snapshots import LONGEST, Kept, Snapshot
 from consumer.gateway.pages.words import age, count, figure, trace_id, when
 from feedback.errors import StoreUnavailable
 from tests.support.pages import FakeServices, instance
@@ -155,5 +155,41 @@ def test_an_answer_is_kept_and_an_old_one_is_better_than_none() -> None:
         assert away.at <= datetime.now(UTC)
         kept.forget()
         assert (await kept.look()).value == 3
+
+    asyncio.run(scenario())
+
+
+def test_what_nobody_has_looked_at_for_long_is_as_unknown_as_at_the_first_look(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As figures of minutes ago would stand under a line that says how long they are kept."""
+    now, asked = 0.0, 0
+    monkeypatch.setattr(snapshots, "FIRST_WAIT", 3600.0)
+
+    async def scenario() -> None:
+        nonlocal now
+        answer = asyncio.Event()
+
+        async def ask() -> int:
+            nonlocal asked
+            asked += 1
+            if asked == 2:
+                await answer.wait()
+            if asked > 2:
+                raise StoreUnavailable("away")
+            return asked
+
+        kept = Kept(ask, 10.0, lambda: now)
+        assert (await kept.look()).value == 1
+        now = LONGEST - 1.0
+        assert (await kept.look()).value == 1, "an old one, while the next is asked for"
+        now = LONGEST
+        monkeypatch.setattr(snapshots, "FIRST_WAIT", 0.0)
+        assert await kept.look() == Snapshot(None, None, "not known yet: it is being asked")
+        monkeypatch.setattr(snapshots, "FIRST_WAIT", 3600.0)
+        asyncio.get_running_loop().call_later(2 * snapshots.NEXT_WAIT, answer.set)
+        assert (await kept.look()).value == 2, "as long as for the first"
+        now += 2 * LONGEST
+        assert await kept.look() == Snapshot(None, None, "away")
 
     asyncio.run(scenario())

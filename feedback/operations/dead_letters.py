@@ -1,7 +1,7 @@
 """Dead letters: messages that could not become a request, and dead requests, in one list.
 
-A message is named by its number, a request by its id. Requests move in `transitions`;
-here are the list of both, and what an operator does with messages.
+A message is named by its number, a request by its id. Requests move in
+`request_actions`; here are the list of both, and what an operator does with messages.
 """
 
 from __future__ import annotations
@@ -294,17 +294,16 @@ def _conditions(filters: Mapping[str, Any]) -> tuple[str, Row]:
         "kind": "kind = %(kind)s",
         "reason": "reason = %(reason)s",
         "since": "at >= %(since)s",
-        "type": query("dead_of_type", SCHEMA),
+        # A list of one: both may be given, and each has to fit.
+        "type": query("dead_of_types", SCHEMA).replace("%(types", "%(type"),
         "types": query("dead_of_types", SCHEMA),
         "search": query("dead_with", SCHEMA),
     }
     conditions = [texts[name] for name in values]
-    if "type" in values:
-        values["type"] = pattern(values["type"])
-        values["type_bytes"] = values["type"].encode()
-    if "types" in values:
-        values["types"] = [pattern(one) for one in values["types"]]
-        values["types_bytes"] = [one.encode() for one in values["types"]]
+    wanted = {"type": [values.get("type")], "types": values.get("types")}
+    for name in wanted.keys() & values.keys():
+        values[name] = [pattern(one) for one in wanted[name]]
+        values[f"{name}_bytes"] = [one.encode() for one in values[name]]
     if "search" in values:
         values["search_bytes"] = values["search"].encode()
     return f"WHERE {' AND '.join(conditions)}" if conditions else "", values

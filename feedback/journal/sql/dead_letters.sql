@@ -41,15 +41,9 @@ SELECT kind, id, request_id, type, reason, right(detail, 1000) AS detail, at, to
 -- The conditions are added where it is used.
 SELECT kind, coalesce(id::text, request_id) AS name, at FROM {schema}.dead
 
--- name: dead_of_type
--- A condition on view `dead`. The type of a message is what its header says.
-(type LIKE %(type)s OR EXISTS (
-    SELECT FROM jsonb_array_elements(
-        CASE WHEN kind = 'message' AND jsonb_typeof(headers) = 'array' THEN headers ELSE '[]' END) h
-    WHERE h->>0 = 'ce_type' AND decode(h->>1, 'base64') LIKE %(type_bytes)s))
-
 -- name: dead_of_types
--- The same of several types. Of two headers of one name the first counts, as where it is shown.
+-- A condition on view `dead`. The type of a message is what its header says, and of two headers of one
+-- name the first that is not empty, as where it is shown.
 CASE WHEN kind = 'request' THEN type LIKE ANY (%(types)s) ELSE (
     SELECT decode(h->>1, 'base64') FROM jsonb_array_elements(
         CASE WHEN jsonb_typeof(headers) = 'array' THEN headers ELSE '[]' END) h

@@ -300,9 +300,10 @@ def _conditions(filters: Mapping[str, Any]) -> tuple[str, Row]:
         "search": query("dead_with", SCHEMA),
     }
     conditions = [texts[name] for name in values]
-    wanted = {"type": [values.get("type")], "types": values.get("types")}
-    for name in wanted.keys() & values.keys():
-        values[name] = [pattern(one) for one in wanted[name]]
+    if "type" in values:
+        values["type"] = [values["type"]]
+    for name in values.keys() & {"type", "types"}:
+        values[name] = [pattern(one) for one in values[name]]
         values[f"{name}_bytes"] = [one.encode() for one in values[name]]
     if "search" in values:
         values["search_bytes"] = values["search"].encode()

@@ -81,18 +81,6 @@ def noted(journal: Journal) -> list[tuple[Any, ...]]:
 # The list
 
 
-@pytest.mark.parametrize("found_by", [{"type": "b"}, {"types": ["b"]}])
-def test_a_message_has_the_type_that_is_shown(journal: Journal, found_by: dict[str, Any]) -> None:
-    headers = orjson.dumps([["ce_type", ""], ["ce_type", "YQ=="], ["ce_type", "Yg=="]]).decode()
-    row = {"topic": "t", "partition": 0, "kafka_offset": 1, "produced_at": AT, "detail": "twice"}
-    journal.insert("dead_letters", **row, reason="malformed", headers=headers)
-
-    [shown] = list_dead(journal.connection, {"type": "a"}, 9, schema=journal.schema)
-    assert shown["type"] == "a"
-    assert list_dead(journal.connection, found_by, 9, schema=journal.schema) == []
-    assert select_dead(journal.connection, found_by, schema=journal.schema) == []
-
-
 def test_requests_and_messages_are_one_list(journal: Journal, letter: Callable[..., int]) -> None:
     number = letter({"ce_type": "payment.create"}, at=AT)
     journal.put("r", finished_at=AT + timedelta(seconds=1))

@@ -8,12 +8,15 @@ user code to say them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from feedback.status.status import DEFAULT_TTL
 
 Ordering: TypeAlias = Literal["key", "partition", "none"]
 """Requests with what in common run one after the other."""
+MAX_IN_HAND: Final = 10_000
+"""Unless somebody sets another one, here or in the settings of the service; so the next one."""
+LOCK_TIMEOUT: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,7 +34,7 @@ class PoolSettings:
     """Seconds a worker may take to say that it is ready."""
     stop_timeout: float = 60.0
     """Seconds a worker that is replaced may take to end, once it has nothing left to do."""
-    max_in_hand: int = 5000
+    max_in_hand: int = MAX_IN_HAND
     """Requests committed and not finished, at most; those of one limited type fill part of it."""
     max_due: int = 0
     """Rows of the waiting queue in hand, at most, besides those; 0: none are claimed."""
@@ -48,7 +51,7 @@ class ExecutorSettings:
     default_timeout: float = 300.0
     max_payload: int = 1024 * 1024
     lease: float = 60.0
-    lock_timeout: float = 30.0
+    lock_timeout: float = LOCK_TIMEOUT
     statement_timeout: float = 0.0
     prepare_threshold: int | None = 5
     instance: str = "local"

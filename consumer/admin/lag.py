@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
-from consumer.admin.kafka_admin import ERRORS_ONLY, admin_client, metadata
+from consumer.admin.kafka_admin import ERRORS_ONLY, BrokerAdmin, admin_client, metadata
 from consumer.config.settings import Settings
 from consumer.errors import ConsumerError, KafkaRefused
 from consumer.intake.kafka_log import QuietLog
@@ -57,21 +60,18 @@ class UnfinishedOffsets(NamedTuple):
 def group_lag(settings: Settings) -> list[Lag]:
     """One row a topic. Raises ConsumerError where the brokers don't answer."""
     client = admin_client(settings)
-    cluster = metadata(client, settings, TIMEOUT)
-    there = [topic for topic in settings.kafka_topics if topic in cluster.topics]
-    places = [TopicPartition(t, p) for t in there for p in cluster.topics[t].partitions]
+    places = _places(client, settings)
     if not places:
         return []
-    try:
+    with _told():
         committed = {(p.topic, p.partition): p.offset for p in _committed(settings, places)}
         ends = _offsets(client, places, LATEST)
         starts = _offsets(client, places, EARLIEST)
-    except KafkaException as error:
-        raise ConsumerError(f"offsets can't be read: {error.args[0].str()}") from None
-    waiting = dict.fromkeys(there, 0)
+    partitions = Counter(place.topic for place in places)
+    waiting = dict.fromkeys(partitions, 0)
     for place, end in ends.items():
         waiting[place[0]] += max(0, end - max(committed.get(place, -1), starts[place]))
-    return [Lag(t, len(cluster.topics[t].partitions), waiting[t]) for t in there]
+    return [Lag(topic, number, waiting[topic]) for topic, number in partitions.items()]
 
 
 def group_unfinished(settings: Settings) -> list[UnfinishedOffsets]:
@@ -80,16 +80,27 @@ def group_unfinished(settings: Settings) -> list[UnfinishedOffsets]:
     Of a live instance that is what it has in hand. Raises ConsumerError where the brokers don't
     answer.
     """
-    cluster = metadata(admin_client(settings), settings, TIMEOUT)
-    there = [topic for topic in settings.kafka_topics if topic in cluster.topics]
-    places = [TopicPartition(t, p) for t in there for p in cluster.topics[t].partitions]
+    places = _places(admin_client(settings), settings)
     if not places:
         return []
-    try:
+    with _told():
         found = _committed(settings, places)
+    return [row for place in found if (row := _unfinished(place)) is not None]
+
+
+def _places(client: BrokerAdmin, settings: Settings) -> list[TopicPartition]:
+    """The partitions of those topics that are there."""
+    topics = metadata(client, settings, TIMEOUT).topics
+    there = [topic for topic in settings.kafka_topics if topic in topics]
+    return [TopicPartition(topic, one) for topic in there for one in topics[topic].partitions]
+
+
+@contextmanager
+def _told() -> Iterator[None]:
+    try:
+        yield
     except KafkaException as error:
         raise ConsumerError(f"offsets can't be read: {error.args[0].str()}") from None
-    return [row for place in found if (row := _unfinished(place)) is not None]
 
 
 def _unfinished(place: TopicPartition) -> UnfinishedOffsets | None:

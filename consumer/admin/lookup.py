@@ -5,15 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from consumer.admin.journal import JournalContended, JournalUnreachable, connect
+from consumer.admin.statuses import store_of
 from consumer.config.settings import Settings
 from consumer.errors import ConfigError
 from feedback.contract.states import FINAL, REOPENABLE, State
 from feedback.errors import StoreUnavailable
 from feedback.operations.request_reads import get_statuses
-from feedback.status.opening import open_store
 from feedback.status.status import Status
 
-REDIS_TIMEOUT = 2.0
 JOURNAL_TIMEOUT = 10.0
 """Seconds for a statement, the locks that it waits for included: callers ask again and again."""
 FOR_GOOD = FINAL - REOPENABLE
@@ -79,7 +78,7 @@ def newer(told: Status | None, stored: Status) -> Status:
 
 
 def _from_redis(settings: Settings, ids: Sequence[str]) -> dict[str, Status | None]:
-    store = open_store(settings.redis_url, settings.redis_prefix, timeout=REDIS_TIMEOUT)
+    store = store_of(settings)
     try:
         return dict(zip(ids, store.read(ids), strict=True))
     finally:

@@ -7,6 +7,7 @@ from typing import NamedTuple, Self
 
 from consumer.admin.cancelling import Cancelled, Withdraw, cancel_running
 from consumer.admin.running import running_now
+from consumer.admin.statuses import store_of
 from consumer.config.settings import Settings
 from feedback.contract.states import FINAL, State
 from feedback.errors import StoreUnavailable
@@ -14,14 +15,12 @@ from feedback.journal.connections import Connection
 from feedback.operations.explanations import Refusal
 from feedback.operations.request_actions import By, Moved, TransitionOutcome
 from feedback.operations.request_reads import Row, matches
-from feedback.status.opening import open_store
 from feedback.status.status import StatusWrite
 from feedback.status.store import StatusStore
 
 Transition = Callable[[Connection, Sequence[str]], TransitionOutcome]
 """Moves what it is given, on the journal."""
 
-REDIS_TIMEOUT = 2.0
 DOUBT = (
     "was ended, and its effect may have happened; find out whether it did, then `oncepool requests"
     " resolve`"
@@ -43,9 +42,7 @@ class StatusPublisher:
         self._say = warn
         self._store: StatusStore | None = None
         if settings.redis_url:
-            self._store = open_store(
-                settings.redis_url, settings.redis_prefix, timeout=REDIS_TIMEOUT
-            )
+            self._store = store_of(settings)
         else:
             self._warn("redis_url is not set")
 

@@ -12,7 +12,7 @@ from typing import Annotated, Any
 
 import typer
 
-from consumer.admin.moving import REDIS_TIMEOUT
+from consumer.admin.statuses import store_of
 from consumer.commands.options import KAFKA, REDIS, JsonOption, with_settings
 from consumer.commands.output import (
     EXIT_FAILED,
@@ -35,7 +35,6 @@ from consumer.config.settings import Settings
 from feedback.client.client import Client
 from feedback.contract.payloads import parse_json
 from feedback.errors import Conflict, DeliveryFailed, QueueFull, StoreUnavailable, WaitTimeout
-from feedback.status.opening import open_store
 from feedback.status.status import Status
 
 app = typer.Typer()
@@ -280,7 +279,7 @@ def _look_again(settings: Settings, answers: Sequence[dict[str, Any]]) -> str:
     late = {answer["id"]: answer for answer in answers if answer.get("late")}
     if not late:
         return ""
-    store = open_store(settings.redis_url, settings.redis_prefix, timeout=REDIS_TIMEOUT)
+    store = store_of(settings)
     try:
         found = store.read(list(late))
     except StoreUnavailable as error:

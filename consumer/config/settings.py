@@ -31,6 +31,7 @@ from consumer.config.validation import wrong_combinations
 from consumer.errors import ConfigError
 from feedback.outbox.names import DEFAULT_SCHEMA, SCHEMA_PATTERN
 from feedback.status.opening import check_url
+from processing.settings import LOCK_TIMEOUT, MAX_IN_HAND
 
 MIB = 1024 * 1024
 PREFIX = "ONCEPOOL_"
@@ -59,7 +60,7 @@ class Settings(BaseSettings):
     use CPUs."""
     ordering: Literal["key", "partition", "none"] = Field("key")
     """What never runs side by side: requests with one key, of one partition, or nothing."""
-    max_in_hand: int = Field(10_000, ge=1)
+    max_in_hand: int = Field(MAX_IN_HAND, ge=1)
     """Requests that are committed and not finished, at most; with 1 messages wait behind rows."""
     max_in_hand_bytes: ByteSize = Field(ByteSize(64 * MIB), ge=1)
     """The same bound in bytes of keys, values and headers."""
@@ -110,7 +111,7 @@ class Settings(BaseSettings):
     """Schema of the journal's tables."""
     database_prepare: bool = Field(True)
     """Prepared statements; turn off behind a proxy that pools transactions."""
-    database_lock_timeout: Seconds = Field(10.0)
+    database_lock_timeout: Seconds = Field(LOCK_TIMEOUT)
     """Seconds a worker's statement waits for another transaction's lock."""
     database_statement_timeout: SecondsOrZero = Field(0.0)
     """Seconds one statement may take; 0 leaves it to the request's deadline."""

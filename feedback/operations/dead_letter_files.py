@@ -32,7 +32,7 @@ from feedback.contract.times import EARLIEST, LATEST
 from feedback.journal.connections import Connection
 from feedback.journal.queries import query
 from feedback.operations.dead_letters import DeadLetterRef
-from feedback.operations.request_reads import SCHEMA, Row
+from feedback.operations.request_reads import Row
 
 AT_ONCE: Final = 100  # entries that are in memory together
 _BYTES: Final = ("key", "payload", "fingerprint")
@@ -153,7 +153,7 @@ class Imported(NamedTuple):
 
 
 def export_lines(
-    connection: Connection, places: Sequence[DeadLetterRef], *, schema: str = SCHEMA
+    connection: Connection, places: Sequence[DeadLetterRef], *, schema: str
 ) -> Iterator[bytes]:
     """A line, with its end, for each entry that is still there."""
     for _, lines in export_parts(connection, places, schema=schema):
@@ -191,7 +191,7 @@ def identity(line: bytes) -> DeadLetterRef | None:
 
 
 def import_lines(
-    connection: Connection, lines: Iterable[bytes], *, schema: str = SCHEMA
+    connection: Connection, lines: Iterable[bytes], *, schema: str
 ) -> Iterator[Imported]:
     """Adds what the journal does not have, batch by batch; yields what each batch was.
 

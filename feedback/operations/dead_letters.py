@@ -26,7 +26,7 @@ from feedback.operations.expiry import EXPIRED, is_over
 from feedback.operations.explanations import Refusal
 from feedback.operations.operator_changes import OperatorChange, note_changes
 from feedback.operations.request_actions import By, Moved, Runs
-from feedback.operations.request_reads import SCHEMA, Row, pattern, show_request
+from feedback.operations.request_reads import Row, pattern, show_request
 
 Kind = Literal["message", "request"]
 DEAD_LETTER: Final = "dead_letter"
@@ -59,7 +59,7 @@ def list_dead(
     filters: Mapping[str, Any],
     limit: int,
     *,
-    schema: str = SCHEMA,
+    schema: str,
     most_bytes: int | None = None,
 ) -> list[Row]:
     """At most `limit` entries, the latest first, with the columns of view `dead`.
@@ -84,7 +84,7 @@ def list_dead_heads(
     filters: Mapping[str, Any],
     limit: int,
     *,
-    schema: str = SCHEMA,
+    schema: str,
     newest: int | None = None,
 ) -> list[Row]:
     """As list_dead, without key, headers and payload, and with the end of each detail alone.
@@ -104,23 +104,23 @@ def select_dead(
     connection: Connection,
     filters: Mapping[str, Any],
     *,
-    schema: str = SCHEMA,
+    schema: str,
     most: int | None = None,
 ) -> list[DeadLetterRef]:
     """The entries that list_dead would show, the oldest first: all, or at most so many."""
-    where, values = _conditions(filters)
+    where, values = _conditions(filters, schema)
     text = f"{query('select_dead', schema)} {where} ORDER BY at, name LIMIT %(most)s"
     return [DeadLetterRef(*row) for row in connection.execute(text, {**values, "most": most})]
 
 
-def kinds_of(connection: Connection, name: str, *, schema: str = SCHEMA) -> list[Kind]:
+def kinds_of(connection: Connection, name: str, *, schema: str) -> list[Kind]:
     """What `name` may be: the number of a message, retried ones too, the id of a dead request."""
     number = int(name) if name.isascii() and name.isdecimal() and len(name) < 19 else None
     values = {"number": number, "name": name}
     return [kind for (kind,) in connection.execute(query("dead_of_name", schema), values)]
 
 
-def show_dead(connection: Connection, place: DeadLetterRef, *, schema: str = SCHEMA) -> Row | None:
+def show_dead(connection: Connection, place: DeadLetterRef, *, schema: str) -> Row | None:
     """All that is known of an entry; of a request what show_request says."""
     if place.kind == "request":
         row = show_request(connection, place.name, schema=schema)
@@ -137,7 +137,7 @@ def retry_letter(
     *,
     id: str | None = None,
     type: str | None = None,
-    schema: str = SCHEMA,
+    schema: str,
 ) -> Moved | Refusal:
     """Makes a waiting request, due at once, of a message, under this id and type where given.
 
@@ -169,7 +169,7 @@ def resend_letter(
     send: Callable[[DeadMessage], None],
     by: By,
     *,
-    schema: str = SCHEMA,
+    schema: str,
 ) -> Refusal | None:
     """Sends a message to its topic again as it was; `send` returns when the broker has it.
 
@@ -189,7 +189,7 @@ def resend_letter(
 
 
 def drop_letters(
-    connection: Connection, numbers: Sequence[int], by: By, *, schema: str = SCHEMA
+    connection: Connection, numbers: Sequence[int], by: By, *, schema: str
 ) -> list[Refusal]:
     """Deletes messages that were not retried; those that were not there."""
     with connection.transaction(), connection.cursor(row_factory=dict_row) as cursor:
@@ -273,7 +273,7 @@ def _latest(
     columns: str, filters: Mapping[str, Any], schema: str, newest: int | None = None
 ) -> tuple[str, Row]:
     """The latest of both kinds: of each no more are read than of both together are wanted."""
-    where, values = _conditions(filters)
+    where, values = _conditions(filters, schema)
     parts = [query(half, schema) for half in ("dead_requests_half", "dead_messages_half")]
     if newest is not None:
         values["newest"] = newest
@@ -286,7 +286,7 @@ def _latest(
     return f"{' UNION ALL '.join(halves)} {_LATEST} LIMIT %(limit)s", values
 
 
-def _conditions(filters: Mapping[str, Any]) -> tuple[str, Row]:
+def _conditions(filters: Mapping[str, Any], schema: str) -> tuple[str, Row]:
     if unknown := filters.keys() - _FILTERS:
         raise ValueError(f"unknown filters: {', '.join(sorted(unknown))}")
     values = {name: value for name, value in filters.items() if value is not None}
@@ -295,9 +295,9 @@ def _conditions(filters: Mapping[str, Any]) -> tuple[str, Row]:
         "reason": "reason = %(reason)s",
         "since": "at >= %(since)s",
         # A list of one: both may be given, and each has to fit.
-        "type": query("dead_of_types", SCHEMA).replace("%(types", "%(type"),
-        "types": query("dead_of_types", SCHEMA),
-        "search": query("dead_with", SCHEMA),
+        "type": query("dead_of_types", schema).replace("%(types", "%(type"),
+        "types": query("dead_of_types", schema),
+        "search": query("dead_with", schema),
     }
     conditions = [texts[name] for name in values]
     if "type" in values:

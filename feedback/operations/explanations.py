@@ -12,7 +12,6 @@ from feedback.contract.states import State
 from feedback.journal.connections import Connection
 from feedback.journal.queries import query
 from feedback.operations.expiry import EXPIRED
-from feedback.operations.request_reads import SCHEMA
 
 
 class Refusal(NamedTuple):
@@ -61,7 +60,7 @@ def explain(
     expected: Sequence[str],
     *,
     late: Collection[str] = (),
-    schema: str = SCHEMA,
+    schema: str,
 ) -> list[Refusal]:
     """For each id why `action` did not move it; `expected` are the states that it moves from.
 

@@ -19,7 +19,7 @@ from feedback.contract.states import SETTLED, State
 from feedback.journal.connections import Connection
 from feedback.journal.queries import query
 from feedback.operations.bounded import TookTooLong, bounded
-from feedback.operations.request_reads import SCHEMA, Row, pattern
+from feedback.operations.request_reads import Row, pattern
 
 SECONDS: Final = 1.0
 NEWEST: Final = 10_000
@@ -50,18 +50,14 @@ class OffsetsAsked(NamedTuple):
     end: int
 
 
-def ended_over_time(
-    connection: Connection, minutes: int, step: int, *, schema: str = SCHEMA
-) -> list[Row]:
+def ended_over_time(connection: Connection, minutes: int, step: int, *, schema: str) -> list[Row]:
     """How many ended, by type, in steps of so many seconds: at (Unix time), type, done, other."""
     since = datetime.now(UTC) - timedelta(minutes=minutes)
     values = {"since": since, "step": step, "ended": sorted(SETTLED)}
     return _rows(connection, "ended_over_time", values, schema)
 
 
-def times_over_time(
-    connection: Connection, minutes: int, step: int, *, schema: str = SCHEMA
-) -> list[Row]:
+def times_over_time(connection: Connection, minutes: int, step: int, *, schema: str) -> list[Row]:
     """Wait and run in seconds, as [p50, p95], by type and step: at, type, n, wait, run."""
     since = datetime.now(UTC) - timedelta(minutes=minutes)
     values = {"since": since, "step": step, "states": [str(state) for state in _RUN]}
@@ -73,7 +69,7 @@ def not_run_counts(
     hours: int,
     *,
     types: Types = None,
-    schema: str = SCHEMA,
+    schema: str,
     seconds: float = SECONDS,
 ) -> LookedBack:
     """What was committed and lost, parked, or read again: type, state, code, n, last."""
@@ -86,7 +82,7 @@ def most_resent(
     limit: int,
     *,
     types: Types = None,
-    schema: str = SCHEMA,
+    schema: str,
     seconds: float = SECONDS,
 ) -> LookedBack:
     """Requests whose copies came most often, of those that ended since, or were made since."""
@@ -100,7 +96,7 @@ def coalesced_groups(
     limit: int,
     *,
     types: Types = None,
-    schema: str = SCHEMA,
+    schema: str,
     seconds: float = SECONDS,
 ) -> LookedBack:
     """Requests that took the place of others: superseded_by, type, reference, n, first, last, ids.
@@ -112,7 +108,7 @@ def coalesced_groups(
 
 
 def superseded_by(
-    connection: Connection, id: str, since: datetime, limit: int, *, schema: str = SCHEMA
+    connection: Connection, id: str, since: datetime, limit: int, *, schema: str
 ) -> LookedBack:
     """Requests whose place this one took: id, created_at, finished_at.
 
@@ -130,7 +126,7 @@ def conflicts(
     limit: int,
     *,
     types: Types = None,
-    schema: str = SCHEMA,
+    schema: str,
     seconds: float = SECONDS,
 ) -> list[Row]:
     """Messages with the id of another request, each beside what is stored of that one.
@@ -150,7 +146,7 @@ def requests_at_offsets(
     limit: int,
     *,
     types: Types = None,
-    schema: str = SCHEMA,
+    schema: str,
     seconds: float = SECONDS,
 ) -> LookedBack:
     """Rows of messages of these places, at most so many of each, in the order of offsets."""
@@ -169,7 +165,7 @@ def latest_changes(
     limit: int,
     *,
     types: Types = None,
-    schema: str = SCHEMA,
+    schema: str,
     seconds: float = SECONDS,
 ) -> list[Row]:
     """What operators did last, who and why, requests moved among it: of the NEWEST of each.

@@ -12,7 +12,6 @@ from typing import Literal, NamedTuple
 from feedback.journal.connections import Connection
 from feedback.journal.queries import query
 from feedback.operations.request_actions import By
-from feedback.operations.request_reads import SCHEMA
 
 
 class OperatorChange(NamedTuple):
@@ -29,7 +28,7 @@ class OperatorChange(NamedTuple):
 
 
 def note_changes(
-    connection: Connection, changes: Sequence[OperatorChange], by: By, *, schema: str = SCHEMA
+    connection: Connection, changes: Sequence[OperatorChange], by: By, *, schema: str
 ) -> None:
     """Keeps that somebody has changed this, in one statement."""
     if not changes:

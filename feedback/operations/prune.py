@@ -17,7 +17,6 @@ from psycopg import sql
 from feedback.contract.states import PRUNABLE
 from feedback.journal.connections import Connection
 from feedback.journal.queries import query
-from feedback.operations.request_reads import SCHEMA
 
 PAGES: Final = 200
 """Pages of a step: 1.6 MB of a table."""
@@ -37,14 +36,14 @@ class Step(NamedTuple):
     deleted: dict[str, int]
 
 
-def prunable(connection: Connection, before: datetime, *, schema: str = SCHEMA) -> dict[str, int]:
+def prunable(connection: Connection, before: datetime, *, schema: str) -> dict[str, int]:
     """How many rows have ended before, by table: what prune would delete."""
     values = {"before": before, "states": sorted(PRUNABLE)}
     row = connection.execute(query("prunable", schema), values).fetchone()
     return dict(zip(TABLES, row or (), strict=True))
 
 
-def pages(connection: Connection, *, schema: str = SCHEMA) -> dict[str, int]:
+def pages(connection: Connection, *, schema: str) -> dict[str, int]:
     """The size of each table."""
     return {table: _pages(connection, table, schema) for table in TABLES}
 
@@ -53,7 +52,7 @@ def prune(
     connection: Connection,
     before: datetime,
     *,
-    schema: str = SCHEMA,
+    schema: str,
     sleep: Callable[[float], Any] = time.sleep,
 ) -> Iterator[Step]:
     """Deletes what ended before (aware), step by step. The connection is in autocommit mode."""

@@ -23,7 +23,6 @@ from feedback.journal.queries import query
 from feedback.journal.rows import stored_headers
 from feedback.operations.expiry import expired
 from feedback.operations.explanations import Refusal, explain
-from feedback.operations.request_reads import SCHEMA
 from feedback.status.status import AROUND_RESULT, StatusFields, StatusWrite
 
 RETRYABLE: Final = (State.DEAD, State.FAILED, State.CANCELLED)
@@ -99,7 +98,7 @@ def retry(
     *,
     states: Sequence[State] = RETRYABLE,
     runs: Runs | None = None,
-    schema: str = SCHEMA,
+    schema: str,
 ) -> TransitionOutcome:
     """Dead, failed or cancelled requests run again, at once: attempt 1, no crashes counted.
 
@@ -111,9 +110,7 @@ def retry(
     return _move(connection, "retry_requests", ids, by, values, schema, again=True)
 
 
-def in_retry_order(
-    connection: Connection, ids: Sequence[str], *, schema: str = SCHEMA
-) -> Sequence[str]:
+def in_retry_order(connection: Connection, ids: Sequence[str], *, schema: str) -> Sequence[str]:
     """The ids in the order in which more than AT_ONCE of them are to be retried."""
     if len(ids) <= AT_ONCE:
         return ids
@@ -127,7 +124,7 @@ def cancel(
     ids: Iterable[str],
     by: By,
     *,
-    schema: str = SCHEMA,
+    schema: str,
     results: bool = False,
 ) -> TransitionOutcome:
     """Waiting requests that nobody has in hand will not run.
@@ -146,7 +143,7 @@ def resolve(
     *,
     result: bytes | None = None,
     runs: Runs | None = None,
-    schema: str = SCHEMA,
+    schema: str,
     results: bool = False,
 ) -> TransitionOutcome:
     """Requests in doubt are done (with `result`, JSON), failed, or run again.
@@ -177,7 +174,7 @@ def drop(
     by: By,
     *,
     runs: Runs | None = None,
-    schema: str = SCHEMA,
+    schema: str,
     results: bool = False,
 ) -> TransitionOutcome:
     """Dead requests are cancelled, so that their ids stay known until they are pruned.

@@ -24,8 +24,6 @@ _log = logging.getLogger("oncepool.journal")
 
 Row: TypeAlias = dict[str, Any]
 
-SCHEMA: Final = "oncepool"
-
 OPEN: Final = "(state = 'waiting' OR state = 'running')"
 """A condition: it has not ended. Not `finished_at IS NULL`: of that the index knows only in which
 ranges of pages there ever was one, which in time are nearly all."""
@@ -50,7 +48,7 @@ _WINDOWS = (timedelta(hours=1), timedelta(days=1), timedelta(days=30), None)
 
 
 def list_requests(
-    connection: Connection, filters: Mapping[str, Any], limit: int, *, schema: str = SCHEMA
+    connection: Connection, filters: Mapping[str, Any], limit: int, *, schema: str
 ) -> list[Row]:
     """At most `limit` rows, those that the journal heard of last first.
 
@@ -67,9 +65,7 @@ def list_requests(
     return rows
 
 
-def select_ids(
-    connection: Connection, filters: Mapping[str, Any], *, schema: str = SCHEMA
-) -> list[str]:
+def select_ids(connection: Connection, filters: Mapping[str, Any], *, schema: str) -> list[str]:
     """The ids of all rows that list_requests would show, in no order: what a bulk move is about."""
     conditions, values = conditions_of(filters)
     where = f"WHERE {' AND '.join(conditions)}" if conditions else ""
@@ -78,7 +74,7 @@ def select_ids(
 
 
 def show_request(
-    connection: Connection, id: str, *, schema: str = SCHEMA, most: int | None = None
+    connection: Connection, id: str, *, schema: str, most: int | None = None
 ) -> Row | None:
     """All columns of a row, with its timeline.
 
@@ -96,9 +92,7 @@ def show_request(
         return row
 
 
-def get_statuses(
-    connection: Connection, ids: Sequence[str], *, schema: str = SCHEMA
-) -> dict[str, Status]:
+def get_statuses(connection: Connection, ids: Sequence[str], *, schema: str) -> dict[str, Status]:
     """The status that the row of each id stands for; ids without a row are left out.
 
     So are, with a line in the log, those whose row makes a status that no reader takes, as its

@@ -17,7 +17,7 @@ from psycopg.rows import dict_row
 from feedback.journal.connections import Connection
 from feedback.journal.queries import query
 from feedback.operations.bounded import TookTooLong, bounded
-from feedback.operations.request_reads import OPEN, SCHEMA, Row, conditions_of
+from feedback.operations.request_reads import OPEN, Row, conditions_of
 
 WINDOWS: Final = (
     timedelta(seconds=10), timedelta(minutes=1), timedelta(minutes=10), timedelta(hours=1),
@@ -56,7 +56,7 @@ def search(
     limit: int,
     *,
     seconds: float,
-    schema: str = SCHEMA,
+    schema: str,
 ) -> Found:
     """At most `limit` rows as of list_requests, the latest made first, in about so many seconds.
 
@@ -93,7 +93,7 @@ def select_some(
     most: int,
     *,
     seconds: float,
-    schema: str = SCHEMA,
+    schema: str,
 ) -> list[Chosen]:
     """At most `most` rows that match, those that were made first. Raises TookTooLong.
 
@@ -107,9 +107,7 @@ def select_some(
     return [Chosen(*row) for row in rows]
 
 
-def select_named(
-    connection: Connection, ids: Sequence[str], *, schema: str = SCHEMA
-) -> list[Chosen]:
+def select_named(connection: Connection, ids: Sequence[str], *, schema: str) -> list[Chosen]:
     """Those of these ids that the journal knows, by id."""
     text = f"{query('choose', schema)} WHERE id = ANY (%s) ORDER BY id"
     return [Chosen(*row) for row in connection.execute(text, [list(ids)])]

@@ -17,11 +17,11 @@ from feedback.journal.connections import Connection
 from feedback.journal.queries import query
 from feedback.operations.operator_changes import OperatorChange, note_changes
 from feedback.operations.request_actions import By
-from feedback.operations.request_reads import SCHEMA, Row
+from feedback.operations.request_reads import Row
 
 
 def list_schedules(
-    connection: Connection, names: Sequence[str] | None = None, *, schema: str = SCHEMA
+    connection: Connection, names: Sequence[str] | None = None, *, schema: str
 ) -> list[Row]:
     """All of them, or those of these names, by name.
 
@@ -35,7 +35,7 @@ def list_schedules(
 
 
 def pause_schedules(
-    connection: Connection, names: Sequence[str], by: By, *, schema: str = SCHEMA
+    connection: Connection, names: Sequence[str], by: By, *, schema: str
 ) -> set[str]:
     """Their ticks become no requests until they are resumed; the names that there are."""
     values = {"names": list(names), "who": by.who, "why": by.why}
@@ -43,7 +43,7 @@ def pause_schedules(
 
 
 def resume_schedules(
-    connection: Connection, names: Sequence[str], by: By, *, schema: str = SCHEMA
+    connection: Connection, names: Sequence[str], by: By, *, schema: str
 ) -> set[str]:
     """Their ticks from now on become requests again; those that were paused.
 
@@ -53,7 +53,7 @@ def resume_schedules(
 
 
 def drop_schedules(
-    connection: Connection, names: Sequence[str], by: By, *, schema: str = SCHEMA
+    connection: Connection, names: Sequence[str], by: By, *, schema: str
 ) -> set[str]:
     """Forgets those that no instance looks after any more. Their requests stay."""
     values = {"names": list(names), "abandoned": ABANDONED}

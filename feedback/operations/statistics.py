@@ -12,7 +12,6 @@ from feedback.contract.states import SETTLED
 from feedback.journal.connections import Connection
 from feedback.journal.queries import query
 
-SCHEMA: Final = "oncepool"
 _ENDED: Final = {"done_hour": 0, "done_day": 0, "rate": 0.0, "lost": 0}
 _WAITING: Final = {"waiting": 0, "due": 0, "oldest": None, "overdue": None}
 
@@ -30,7 +29,7 @@ class Figures:
     """That could not become a request and that nobody has retried."""
 
 
-def figures(connection: Connection, *, schema: str = SCHEMA) -> Figures:
+def figures(connection: Connection, *, schema: str) -> Figures:
     """Reads them; the connection is in autocommit mode."""
     with connection.cursor(row_factory=dict_row) as cursor:
         states = {"ended": sorted(SETTLED)}
@@ -43,9 +42,7 @@ def figures(connection: Connection, *, schema: str = SCHEMA) -> Figures:
     return Figures(sorted(types.values(), key=lambda row: str(row["type"])), **questions)
 
 
-def outcomes(
-    connection: Connection, since: datetime, *, schema: str = SCHEMA
-) -> list[dict[str, Any]]:
+def outcomes(connection: Connection, since: datetime, *, schema: str) -> list[dict[str, Any]]:
     """How requests ended since then, to the minute: type, state, code, n."""
     with connection.cursor(row_factory=dict_row) as cursor:
         return cursor.execute(query("stats", schema), [since]).fetchall()

@@ -23,7 +23,7 @@ def looked(monkeypatch: pytest.MonkeyPatch, windows: int) -> LookedBack:
         return [{"n": len(asked)}]
 
     monkeypatch.setattr(inspection, "_rows", rows)
-    return inspection.most_resent(cast("Any", None), 2, 10, seconds=30.0)
+    return inspection.most_resent(cast("Any", None), 2, 10, seconds=30.0, schema="s")
 
 
 @pytest.mark.parametrize(

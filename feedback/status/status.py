@@ -137,9 +137,11 @@ def _text_or_none(fields: dict[str, Any], name: str) -> str | None:
 
 
 def _hex(found: str | None) -> str | None:
-    if found is not None and bytes.fromhex(found).hex() != found:
+    if found is None:
+        return None
+    if bytes.fromhex(found).hex() != found.lower():
         raise ValueError(f"fingerprint is {found!r}")
-    return found
+    return found.lower()
 
 
 def _number(found: Any) -> int:

@@ -172,9 +172,12 @@ class Claimer:
             return max(min(looks) - now, 0.0) if looks else None
 
     def pause(self, now: float) -> float | None:
-        """Seconds until rows are to be claimed; None while none are wanted."""
+        """Seconds until rows are to be claimed; None while none are wanted.
+
+        None while leases wait to be renewed, too: those that run out are claimed here as well.
+        """
         with self._lock:
-            return self._timing.pause(now)
+            return None if self._renewal else self._timing.pause(now)
 
     def spare(self, until: float) -> None:
         """Until then no row is claimed whose claim has run out: whoever has it may renew it yet."""

@@ -6,7 +6,7 @@ tried again at once, and meanwhile all other work has its turn.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from functools import partial
 from typing import Final
 
@@ -14,6 +14,8 @@ from feedback.backoff import Breaker
 
 IN_A_ROW: Final = 2
 """Connections that may be lost over one work before it rests: one may be anybody's deed."""
+FORGOTTEN: Final = 60.0
+"""Seconds after which a loss is not in a row with the one before."""
 SAY_EACH: Final = 10
 """Losses in a row after which they are told again."""
 _FIRST, _LONGEST = 0.25, 5.0
@@ -26,7 +28,8 @@ class WorkRests:
     def __init__(self) -> None:
         self._failures: defaultdict[str, Breaker] = defaultdict(Breaker)
         self._losses: defaultdict[str, Breaker] = defaultdict(partial(Breaker, _FIRST, _LONGEST))
-        self._lost: Counter[str] = Counter()
+        self._lost: dict[str, tuple[int, float]] = {}
+        """How often in a row, and when last."""
 
     def failed(self, name: str, now: float) -> None:
         """It failed, and the connection still stood."""
@@ -34,10 +37,12 @@ class WorkRests:
 
     def lost(self, name: str, now: float) -> int:
         """It lost the connection; how often in a row by now."""
-        self._lost[name] += 1
-        if self._lost[name] >= IN_A_ROW:
+        before, at = self._lost.get(name, (0, now))
+        lost = 1 if now - at > FORGOTTEN else before + 1
+        self._lost[name] = lost, now
+        if lost >= IN_A_ROW:
             self._losses[name].failed(now)
-        return self._lost[name]
+        return lost
 
     def succeeded(self, name: str) -> None:
         """It went well."""

@@ -69,6 +69,25 @@ def test_a_dead_workers_session_that_does_not_end(
     assert claimer.return_pause(time.monotonic()) is None
 
 
+def test_nothing_is_claimed_while_leases_cannot_be_renewed(
+    stack: Stack, schema: str, rows: WaitingRows
+) -> None:
+    """Else rows in hand here, whose leases run out meanwhile, were claimed again here."""
+    settings = MaintenanceSettings("here", stack.database, schema, stack.redis, "p", {})
+    claimer = Claimer(settings, Reporting(unused, unused, unused, 60), get_logger("test"))
+    rows.add("in hand")
+    claim(rows.connection, "here", ClaimRequest(1, 10), schema=schema)
+    claimer.on_frame(WantRows(2, 10, {}, []))
+    claimer.on_frame(RenewClaims([("in hand", 1)]))
+    rows.query("SET default_transaction_read_only = on")
+    with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
+        claimer.renew(rows.connection)
+    assert claimer.pause(time.monotonic()) is None
+    rows.query("SET default_transaction_read_only = off")
+    claimer.renew(rows.connection)
+    assert claimer.pause(time.monotonic()) is not None
+
+
 def test_what_waits_for_a_session_is_given_up_when_its_lease_has_run_out(
     stack: Stack, schema: str, rows: WaitingRows, monkeypatch: pytest.MonkeyPatch
 ) -> None:

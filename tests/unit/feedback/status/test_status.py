@@ -130,7 +130,6 @@ def test_an_error_text_that_is_not_valid_text_does_not_fail_the_status() -> None
                 ("attempt", -1),
                 ("fingerprint", "zz"),
                 ("fingerprint", "abc"),
-                ("fingerprint", "5A1F"),
                 ("fingerprint", "5a 1f"),
                 ("fingerprint", "\u0661\u0661"),
                 ("at", "0001-01-01T00:00:00+14:00"),

@@ -19,6 +19,13 @@ def test_one_lost_connection_is_anybodys_and_the_second_in_a_row_has_it_rest() -
     assert (rests.lost("park", 10.0), rests.pause("park", 10.0)) == (1, 0.0)
 
 
+def test_losses_of_long_ago_are_not_in_a_row() -> None:
+    rests = WorkRests()
+    rests.lost("hear", 0.0)
+    assert rests.lost("hear", 3600.0) == 1
+    assert rests.lost("hear", 3630.0) == 2
+
+
 def test_what_fails_with_its_connection_rests_at_once() -> None:
     rests = WorkRests()
     rests.failed("sweep", 0.0)

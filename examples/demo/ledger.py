@@ -175,9 +175,7 @@ def _enter_copies(book: Book, ledger: Ledger, untraced: dict[str, list[Confirmed
             key=lambda m: sum(gap.explains(m, copy=m != firsts[m.id]) for gap in book.gaps),
         )
         answered = min(row.resends, len(copies))
-        # The run that the row shows is settled by another copy only where the row is done: then it
-        # was in doubt, and the copy had it checked.
-        settled = sum(run < row.run or row.state == "done" for run in runs[row.id])
+        settled = sum(run < row.run for run in runs[row.id])
         settled = min(settled, len(copies) - answered)
         ledger.answered += answered
         ledger.settled_later += settled

@@ -191,7 +191,7 @@ def _stands(task: Task, stored: StoredRequest) -> bool:
 
 def _asks(task: Task, stored: StoredRequest | None) -> bool:
     """Its check is to say what became of it: also once it has expired, as that ends no call."""
-    if stored is None or stored.state != State.IN_DOUBT:
+    if stored is None or stored.state != State.IN_DOUBT or stored.run == task.asked_run:
         return False
     checked = task.handler is not None and task.handler.check is not None
     return checked and (has_expired(task) or not _ended_before(task))

@@ -26,7 +26,6 @@ from processing.handlers.outcomes import (
     Done,
     NotDone,
     Outcome,
-    Unknown,
     describe,
     outcome_of,
     safe_text,
@@ -34,9 +33,9 @@ from processing.handlers.outcomes import (
 from processing.logs import BoundLogger
 from processing.worker.bad_luck import REDO, out_of_luck, pause_after
 from processing.worker.calls import DONE, Calls
+from processing.worker.checks import ask_check
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.dedup import has_expired
-from processing.worker.forks import FORK_GUARD
 from processing.worker.outages import DatabaseAway, Outages
 from processing.worker.records import (
     ResultLog,
@@ -117,14 +116,17 @@ class EffectExternal:
 
     def _run_one(self, task: Task, handler: Handler, chunk: ChunkRun) -> list[Task]:
         """Runs a task; returns it where it is to be looked up again."""
-        if self._settle_doubt(task, handler, chunk):
-            chunk.start(task.index, None)  # what waits for a lock has no deadline of the call's
-            if not self._claim(task, chunk):
-                return [task]
-            if chunk.call_beside(task, handler):
-                return []
-            chunk.start(task.index, task.timeout)  # what came before it is not the call's time
-            self._call(task, handler, chunk)
+        if task.stored is not None and task.stored.state == State.IN_DOUBT:
+            again = self._settle_doubt(task, handler, task.stored, chunk)
+            if again is not None:
+                return again
+        chunk.start(task.index, None)  # what waits for a lock has no deadline of the call's
+        if not self._claim(task, chunk):
+            return [task]
+        if chunk.call_beside(task, handler):
+            return []
+        chunk.start(task.index, task.timeout)  # what came before it is not the call's time
+        self._call(task, handler, chunk)
         chunk.settle([task])
         return []
 
@@ -159,7 +161,7 @@ class EffectExternal:
         task.fingerprint = stored.fingerprint
         task.end(doubt)
         if not_done is not None and task.handler is not None:
-            answer, result = self._ask(task, task.handler, chunk)
+            answer, result = ask_check(task, task.handler, chunk, self._log)
             if isinstance(answer, Done):
                 task.end(DONE, result)
             elif isinstance(answer, NotDone):
@@ -305,6 +307,8 @@ class EffectExternal:
             row.run = self._rows.finish_claim(cursor, row, token)
             self._rows.add_attempts(cursor, attempts_of(task, now))
             self._results.add(cursor, [task])
+            if task.doubted_attempt is not None:  # a copy, which was answered without a run
+                self._rows.add_resends(cursor, {row.id: task.record})
             writes = write_follow_ups(self._rows, cursor, [task], now, chunk)
             written = datetime.now(UTC)
             self._session.commit()
@@ -314,37 +318,28 @@ class EffectExternal:
     def _tell_stored(self, task: Task, stored: StoredRequest) -> None:
         self._publish([stored_status(task, stored, task.handler, datetime.now(UTC))])
 
-    def _settle_doubt(self, task: Task, handler: Handler, chunk: ChunkRun) -> bool:
-        """Asks the check of a request in doubt; False where that settled it or nobody can tell."""
-        stored, expired = task.stored, has_expired(task)
-        if stored is None or stored.state != State.IN_DOUBT:
-            return True
-        answer, result = self._ask(task, handler, chunk)
-        if isinstance(answer, NotDone) and not expired:
-            return True
-        task.claimed_run = stored.run  # the run that it is about, and no other
-        if isinstance(answer, Done | NotDone):
-            late = Outcome(State.REJECTED, EXPIRED, reason=_TOO_LATE)
-            task.end(DONE if isinstance(answer, Done) else late, result)
-            self._write(task, stored.token or "", chunk)
-        else:
-            task.end(Outcome(State.IN_DOUBT, stored.code, stored.reason, stored.error))
-            self._tell_stored(task, stored)
-        return False
+    def _settle_doubt(
+        self, task: Task, handler: Handler, stored: StoredRequest, chunk: ChunkRun
+    ) -> list[Task] | None:
+        """Asks the check of a request in doubt; None where nothing happened, so that it is to run.
 
-    def _ask(
-        self, task: Task, handler: Handler, chunk: ChunkRun
-    ) -> tuple[Done | NotDone | Unknown | None, bytes | None]:
-        """What the check of a request says, None where it fails; beside Done the result as JSON."""
-        request = task.request()
-        chunk.ask(request, task.timeout)
-        try:
-            answer = handler.call_check(request)
-            FORK_GUARD.check()
-            return answer
-        except BaseException as error:  # noqa: BLE001 - a check that fails has not found out
-            FORK_GUARD.check(error)
-            self._log.error("check failed", request_id=task.envelope.id, error=describe(error))
-            return None, None
-        finally:
-            chunk.clear()  # what comes of it takes what the database takes
+        Where that settled it, nothing is left; where nobody can tell, it is to be answered as any
+        copy of what has ended. No start is counted: what is found out is the end of the last one.
+        """
+        task.doubted_attempt = stored.attempt
+        answer, result = ask_check(task, handler, chunk, self._log)
+        if isinstance(answer, Done):
+            task.end(DONE, result)
+        elif isinstance(answer, NotDone) and has_expired(task):
+            task.end(Outcome(State.REJECTED, EXPIRED, reason=_TOO_LATE))
+        else:
+            task.doubted_attempt = None
+            if isinstance(answer, NotDone):
+                return None
+            task.asked_run = stored.run
+            return [task]
+        task.claimed_run = stored.run
+        task.lost, task.losses = 0, []  # what died asked, and was no start
+        self._write(task, stored.token or "", chunk)
+        chunk.settle([task])
+        return []

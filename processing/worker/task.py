@@ -34,10 +34,10 @@ class Task:
     """A request, what the journal has of it, and how it ends."""
 
     __slots__ = (
-        "claim", "claimed_run", "deaths", "decoded", "envelope", "final", "fingerprint",
-        "first_hold", "follow_ups", "handler", "hides_fingerprint", "index", "losses", "lost",
-        "outcome", "payload", "record", "reference", "result", "seconds", "started", "stored",
-        "timeout", "traced", "used", "window_start",
+        "asked_run", "claim", "claimed_run", "deaths", "decoded", "doubted_attempt", "envelope",
+        "final", "fingerprint", "first_hold", "follow_ups", "handler", "hides_fingerprint",
+        "index", "losses", "lost", "outcome", "payload", "record", "reference", "result",
+        "seconds", "started", "stored", "timeout", "traced", "used", "window_start",
     )  # fmt: skip
 
     traced: Any  # the context of its run's span; not set where that has none
@@ -83,6 +83,10 @@ class Task:
         """How many of its starts, this one among them, killed their worker."""
         self.claimed_run: int | None = None
         """The number of this start where a row has it already."""
+        self.doubted_attempt: int | None = None
+        """The attempt in doubt whose end this copy finds out, without a start of its own."""
+        self.asked_run: int | None = None
+        """The run in doubt whose check was asked for this copy, and could not tell."""
 
     @property
     def effect(self) -> str:
@@ -123,6 +127,8 @@ class Task:
     @property
     def used_before(self) -> int:
         """Attempts that were used up before this one. A message of a failed request begins anew."""
+        if self.doubted_attempt is not None:
+            return self.doubted_attempt - 1
         stored = self.stored
         if stored is None or (self.claim is None and stored.state not in _KEPT):
             return 0

@@ -36,7 +36,8 @@ class Books:
     answered: int = 0
     """From the journal: nothing ran."""
     settled: int = 0
-    """Copies that had a call outside looked for, and so settled a doubt: no entry, no resend."""
+    """Copies that may have had a call outside looked for while its row was settled otherwise: no
+    entry, no resend."""
     ended: int = 0
     """Copies that `failed` as they may have run, before a later one ran: the row is that one's."""
     answered_again: int = 0

@@ -155,6 +155,7 @@ class JournalWriter:
                 "codes": [row.code for row in rows],
                 "attempts": [row.attempt for row in rows],
                 "used": [row.used for row in rows],
+                "new_runs": [row.run for row in rows],
                 "crashes": [row.crashes for row in rows],
                 "fingerprints": [row.fingerprint for row in rows],
                 "owns": [row.own_fingerprint for row in rows],

@@ -31,9 +31,9 @@ T = TypeVar("T")
 _POSTGRES_EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _ROW: Final = tuple(name for name in RequestRow.__dataclass_fields__ if name != "keeps_payload")
 _FINISHED: Final = (
-    "state", "code", "attempt", "used", "crashes", "fingerprint", "result", "error", "reason",
-    "finished_at", "payload", "headers", "due_at", "not_before", "window_start", "coalesce_key",
-    "lost_claims", "own_fingerprint",
+    "state", "code", "attempt", "used", "run", "crashes", "fingerprint", "result", "error",
+    "reason", "finished_at", "payload", "headers", "due_at", "not_before", "window_start",
+    "coalesce_key", "lost_claims", "own_fingerprint",
 )  # fmt: skip
 """Columns that finishing a claimed row changes."""
 _CALLED: Final = (

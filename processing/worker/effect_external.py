@@ -41,6 +41,7 @@ from processing.worker.records import (
     ResultLog,
     attempts_of,
     final_of,
+    lost_lines,
     row_of,
     status_of,
     stored_status,
@@ -157,7 +158,7 @@ class EffectExternal:
         """
         task.stored = stored
         task.claimed_run = stored.run
-        task.lost = 0
+        task.lost = 0  # what was lost before its claim was written with that
         task.fingerprint = stored.fingerprint
         task.end(doubt)
         if not_done is not None and task.handler is not None:
@@ -180,8 +181,10 @@ class EffectExternal:
         task.outcome = None
         backend = self._session.backend
         try:
-            # One statement in autocommit mode: claimed and committed at once.
+            # In autocommit mode: the one statement claims and commits at once.
             cursor = self._session.cursor()
+            if task.lost:  # whoever finds the claim knows nothing of them
+                self._rows.add_attempts(cursor, lost_lines(task, datetime.now(UTC)))
             claimed = self._rows.claim(cursor, row, task.stored, chunk.token, self._lease)
         except psycopg.Error as error:
             if self._session.lost or self._outages.survive(error):

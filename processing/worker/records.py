@@ -111,18 +111,9 @@ def _trace(task: Task, asked: FollowUp) -> Headers:
 
 
 def attempts_of(task: Task, now: datetime) -> list[FailedRun]:
-    """The lines that this end adds to the request's timeline: its lost starts, then this one.
-
-    Of a lost start that another instance saw nobody knows the times: then both are `now`.
-    """
-    outcome, name = _outcome_of(task), task.envelope.id
-    first, seen = task.run - task.lost, task.losses
-    lines = [
-        _lost_line(name, first + n, seen[n])
-        if n < len(seen)
-        else FailedRun(name, first + n, WORKER_DIED, LOST, now, now)
-        for n in range(task.lost)
-    ]
+    """The lines that this end adds to the request's timeline: its lost starts, then this one."""
+    outcome, name, seen = _outcome_of(task), task.envelope.id, task.losses
+    lines = lost_lines(task, now)
     gone = task.started is None and len(seen) > task.lost  # this start is one of them
     if gone and outcome.state is not State.WAITING:
         lines.append(_lost_line(name, task.run, seen[-1], outcome))
@@ -132,6 +123,20 @@ def attempts_of(task: Task, now: datetime) -> list[FailedRun]:
         started = ended if task.started is None else datetime.fromtimestamp(task.started, UTC)
         lines.append(FailedRun(name, task.run, outcome.code, text, started, ended))
     return lines
+
+
+def lost_lines(task: Task, now: datetime) -> list[FailedRun]:
+    """The lines of its starts before this one that ended with their worker.
+
+    Of one that another instance saw nobody knows the times: then both are `now`.
+    """
+    name, first, seen = task.envelope.id, task.run - task.lost, task.losses
+    return [
+        _lost_line(name, first + n, seen[n])
+        if n < len(seen)
+        else FailedRun(name, first + n, WORKER_DIED, LOST, now, now)
+        for n in range(task.lost)
+    ]
 
 
 def _lost_line(name: str, run: int, lost: LostStart, outcome: Outcome | None = None) -> FailedRun:

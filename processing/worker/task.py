@@ -168,10 +168,9 @@ class Task:
         return e.topic, e.partition, e.offset
 
     def adopt(self, stored: StoredRequest) -> None:
-        """A claimed row was found: its run is this one, its first message's place is its place."""
-        self.claimed_run = stored.run
+        """A claimed row was found: its runs go on, its first message's place is its place."""
+        self.claimed_run = stored.run + self.lost  # its first start has the claim's
         self.hides_fingerprint = stored.own_fingerprint
-        self.lost = 0  # all of a claim's starts are one run
         if self.first_hold is not None and _is_new(stored):
             self.end(self.first_hold)
         else:

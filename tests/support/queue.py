@@ -22,8 +22,11 @@ def queue_app(schema: str, answers: dict[str, Any], ran: list[Any]) -> App:  # n
     picky = RetryPolicy(attempts=3, base=50, jitter=0, on=(OSError,))
 
     def note(request: Request[Any], tx: psycopg.Cursor[Any]) -> None:
-        ran.append((request.id, request.attempt))
         tx.execute(f"INSERT INTO {schema}.effects VALUES (%s)", (request.id,))
+        tell(request)
+
+    def tell(request: Request[Any]) -> None:
+        ran.append((request.id, request.attempt))
         answer = answers.get(request.id)
         if isinstance(answer, BaseException):
             raise answer
@@ -61,9 +64,7 @@ def queue_app(schema: str, answers: dict[str, Any], ran: list[Any]) -> App:  # n
 
     @app.handler("pure", effect="none", retries=1)
     def pure(payload: Any, request: Request[Any]) -> str:
-        ran.append((request.id, request.attempt))
-        if isinstance(answer := answers.get(request.id), BaseException):
-            raise answer
+        tell(request)
         return "computed"
 
     @app.handler("reckoned", effect="none", redelivery=False)
@@ -72,9 +73,7 @@ def queue_app(schema: str, answers: dict[str, Any], ran: list[Any]) -> App:  # n
 
     @app.handler("call", effect="external", retries=1)
     def call(payload: Any, request: Request[Any]) -> str:
-        ran.append((request.id, request.attempt))
-        if isinstance(answer := answers.get(request.id), BaseException):
-            raise answer
+        tell(request)
         return "called"
 
     @app.handler("order")

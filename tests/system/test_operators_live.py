@@ -55,6 +55,8 @@ def test_the_dead_are_retried_by_type_and_die_again(bench: Bench, oncepool: Comm
     eventually(died_again, WAIT, lambda: bench.instances[0].log)
     (row,) = answer(oncepool("requests", "show", "a", "--json"))
     assert len(row["transitions"]) == 1
+    assert sorted(attempt["run"] for attempt in row["attempts"]) == [1, 2, 4, 5], "each death"
+    assert row["run"] == 5
     assert {attempt["code"] for attempt in row["attempts"]} == {"worker_died"}
     assert {attempt["error"] for attempt in row["attempts"]} == {
         "its worker died while it ran (exit code 3)"

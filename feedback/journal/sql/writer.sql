@@ -49,16 +49,16 @@ WHERE id = %(id)s AND run = %(was_run)s AND state = %(was_state)s
 -- ctid, as a join on id becomes a scan of the table; and a row that its holder's maintenance process renewed
 -- since the statement began has another ctid, so it has to be locked before.
 UPDATE {schema}.requests r
-SET state = 'done', code = u.code, attempt = u.attempt, used = u.used, crashes = u.crashes,
+SET state = 'done', code = u.code, attempt = u.attempt, used = u.used, run = u.new_run, crashes = u.crashes,
     fingerprint = coalesce(u.fingerprint, r.fingerprint), own_fingerprint = u.own_fingerprint,
     result = u.result::jsonb, error = NULL,
     lost_claims = 0, reason = NULL, finished_at = u.finished_at, payload = NULL, headers = NULL, token = NULL,
     lease_until = NULL, due_at = NULL, not_before = NULL, window_start = NULL, coalesce_key = NULL
 FROM unnest(
     %(ids)s::text[], %(runs)s::int[], %(tokens)s::text[], %(codes)s::text[], %(attempts)s::int[],
-    %(used)s::int[], %(crashes)s::int[], %(fingerprints)s::bytea[], %(owns)s::bool[],
+    %(used)s::int[], %(new_runs)s::int[], %(crashes)s::int[], %(fingerprints)s::bytea[], %(owns)s::bool[],
     %(results)s::text[], %(ends)s::timestamptz[]
-) AS u(id, run, token, code, attempt, used, crashes, fingerprint, own_fingerprint, result, finished_at)
+) AS u(id, run, token, code, attempt, used, new_run, crashes, fingerprint, own_fingerprint, result, finished_at)
 WHERE r.ctid = ANY (ARRAY(
     SELECT ctid FROM {schema}.requests WHERE id = ANY (%(ids)s)
 )) AND r.id = u.id AND r.run = u.run AND r.state = 'waiting' AND r.token = u.token

@@ -11,6 +11,7 @@ import pytest
 from feedback.contract.lost_starts import END_UNKNOWN
 from feedback.contract.record import read_again
 from feedback.journal.migrations import migrate
+from feedback.operations.request_actions import By, retry
 from processing import App
 from processing.ipc.frames import Report, Suspect
 from processing.worker import bad_luck
@@ -48,6 +49,54 @@ def test_a_suspect_claim_runs_again_and_its_second_crash_kills_it(
     assert queue.rows()["c"] == ("failed", "timeout")
     queue.run(first, suspect=Suspect("worker_died", (), ("x",), 2))
     assert queue.row("a")["state"] == "done", "what it had committed stays"
+
+
+@pytest.mark.parametrize("kind", ["once", "pay", "call"])
+def test_each_crash_of_a_row_is_a_run_and_a_line_of_its_timeline(
+    queue: Queue, ran: list[Any], kind: str
+) -> None:
+    """As those of a message are, also after an operator's retry, which counts crashes anew."""
+    deaths = Suspect(None, (), ("x",), 2, losses=((1.0, 2.0, "signal SIGKILL"),) * 2)
+    queue.run(*(queue.record(name, kind, {}, ce_notbefore=FAR) for name in ("a", "b")))
+    once, twice = queue.claimed("a", "b")
+    queue.run(once, suspect=deaths._replace(crashes=1, losses=deaths.losses[:1]))
+    queue.run(twice, suspect=deaths)
+    row, told = queue.row("a"), queue.told("a")
+    assert (row["state"], row["run"], row["attempt"], row["crashes"]) == ("done", 2, 1, 1)
+    assert (told["state"], told["v"][:5], ran) == ("done", "00002", [("a", 1)])
+    row, told = queue.row("b"), queue.told("b")
+    assert (row["state"], row["code"], row["run"], row["crashes"]) == ("dead", "worker_died", 2, 2)
+    assert told["v"][:5] == "00002"
+    died = [(1, "worker_died"), (2, "worker_died")]
+    assert (queue.timeline("a"), queue.timeline("b")) == (died[:1], died)
+    with psycopg.connect(queue.url, autocommit=True) as connection:
+        retry(connection, ["b"], By("ann"), schema=queue.schema)
+    queue.run(*queue.claimed("b"), suspect=deaths)
+    assert (queue.row("b")["state"], queue.row("b")["run"]) == ("dead", 5)
+    assert queue.timeline("b") == [*died, (4, "worker_died"), (5, "worker_died")]
+
+
+def test_the_claim_of_a_call_says_that_an_earlier_start_crashed(
+    queue: Queue, ran: list[Any], answers: dict[str, Any]
+) -> None:
+    """Whoever finds it, once its worker or instance has died in the call, cannot know."""
+    queue.run(queue.record("a", "call", {}, ce_notbefore=FAR))
+    found: list[Any] = []
+    answers["a"] = lambda: found.extend([queue.row("a")["run"], *queue.timeline("a")])
+    losses = ((1.0, 2.0, "signal SIGKILL"), (3.0, 4.0, "exit code 9"))
+    (record,) = queue.claimed("a")
+    queue.run(record, suspect=Suspect(None, (), ("x",), 1, losses=losses[:1]))
+    assert found == [2, (1, "worker_died")]
+    # Its worker dies before it has written the end.
+    token = f"token-{queue.number}"
+    queue.query(
+        f"UPDATE {queue.schema}.requests SET state = 'running', token = '{token}', used = 0"
+    )
+    queue.query(f"DELETE FROM {queue.schema}.moves")
+    queue.run(record, suspect=Suspect("worker_died", (), ("x", token), 2, losses=losses))
+    row = queue.row("a")
+    assert (row["state"], row["run"], row["crashes"]) == ("in_doubt", 2, 2)
+    assert queue.timeline("a") == [(1, "worker_died"), (2, "worker_died")]
 
 
 def test_a_timeout_is_an_attempt_and_a_kill_at_shutdown_is_none(queue: Queue) -> None:

@@ -80,7 +80,10 @@ def test_a_row_that_kills_two_workers_is_dead(make: Make, rows: WaitingRows) -> 
     add(rows, workers, "bad", do="exit")
     workers.until(lambda: workers.states()["bad"] == ("dead", "worker_died"))
     workers.until(lambda: done(workers) == set(names("good", 5)))
-    assert rows.columns("bad", "crashes", "token", "due_in") == (2, None, None)
+    assert rows.columns("bad", "run", "crashes", "token", "due_in") == (2, 2, None, None)
+    assert rows.query(
+        f"SELECT run, code, error FROM {rows.schema}.attempts WHERE request_id = 'bad' ORDER BY run"
+    ) == [(n, "worker_died", "its worker died while it ran (exit code 9)") for n in (1, 2)]
     workers.finish()
     assert workers.supervisor.stats().deaths == 2
     workers.check_effects()

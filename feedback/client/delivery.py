@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import confluent_kafka
 
+from feedback.client.bell import Bell
 from feedback.client.delivery_thread import DeliveryThread
 from feedback.client.forks import never_free
 from feedback.client.kafka_log import OutageLog
@@ -67,9 +68,8 @@ class Deliveries:
         self._lock = producer.lock
         self._closed = False  # guarded by _lock: nothing is produced after the last flush
         self._failures = UntoldFailures()
-        self._room = threading.Condition()
-        self._blocked = 0  # guarded by _room: who waits for room in the queue
-        self._wakes: list[Callable[[], None]] = []  # guarded by _room: those that are told of it
+        self._waking = threading.RLock()
+        self._wakes: list[Callable[[], None]] = []  # guarded by _waking: of who waits for room
         self._thread = DeliveryThread(producer)
 
     def send(self, message: KafkaMessage, submission: Submission, timeout: float) -> None:
@@ -137,14 +137,12 @@ class Deliveries:
     @contextmanager
     def told_of_room(self, wake: Callable[[], None]) -> Iterator[None]:
         """Meanwhile `wake` is called, in another thread, when there may be room again."""
-        with self._room:
-            self._blocked += 1
+        with self._waking:
             self._wakes.append(wake)
         try:
             yield
         finally:
-            with self._room:
-                self._blocked -= 1
+            with self._waking:
                 self._wakes.remove(wake)
 
     def raise_failure(self, submission: Submission) -> None:
@@ -192,9 +190,8 @@ class Deliveries:
         never_free(self._producer.current.handle)
 
     def _report(self, submission: Submission, cause: str | None) -> None:
-        if self._blocked:
-            with self._room:
-                self._room.notify_all()
+        if self._wakes:
+            with self._waking:
                 for wake in self._wakes:
                     wake()
         if cause is None:
@@ -212,11 +209,10 @@ class Deliveries:
         left = end - time.monotonic()
         if left <= 0:
             return False
-        with self._room:
-            self._blocked += 1
+        bell = Bell()
+        with self.told_of_room(bell.ring):
             # Bounded, as a report may have come between the refusal and this.
-            self._room.wait(min(left, _ROOM))
-            self._blocked -= 1
+            bell.wait(min(left, _ROOM))
         return True
 
 

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from feedback.backoff import Breaker
+from feedback.client.bell import Bell
 from feedback.client.lazy_thread import LazyThread
 from feedback.client.poll_schedule import PollSchedule
 from feedback.errors import StoreUnavailable
@@ -49,15 +50,14 @@ class ThreadWatch(Watch):
 
     def __init__(self, id: str) -> None:
         super().__init__(id)
-        self._news = threading.Event()
+        self._news = Bell()
 
     def wake(self) -> None:
-        self._news.set()
+        self._news.ring()
 
     def wait(self, timeout: float) -> None:
         """Returns when something has happened since the last wait, or after `timeout` seconds."""
-        self._news.wait(min(timeout, threading.TIMEOUT_MAX))
-        self._news.clear()
+        self._news.wait(timeout)
 
 
 WatchT = TypeVar("WatchT", bound=Watch)
@@ -77,30 +77,26 @@ class StatusWaiter:
     ) -> None:
         self._store = store
         self._clock = clock
-        self._listening = threading.Event()  # the first subscription has succeeded, or failed
-        self._changed = threading.Condition()
-        # All below is guarded by _changed; `closed` is read without it.
+        self.listening = channel is None
+        """Whether listen() has nothing to wait for: a subscription has succeeded, or failed."""
+        self._subscribed = Bell()  # rung when it has
+        self._lock = threading.RLock()  # entered itself, never by way of _changed: see Bell
+        self._changed = threading.Condition(self._lock)
+        # All below is guarded by _lock; `closed` is read without it.
         self.closed = False
         self._watches: dict[str, list[Watch]] = {}
         self._schedule = PollSchedule()
         self._breaker = Breaker(_FIRST_PAUSE, _LONGEST_PAUSE)
         self._threads = [LazyThread("waits", self._sweep)]
-        if channel is None:
-            self._listening.set()
-        else:
+        if channel is not None:
             self._threads.append(LazyThread("hints", partial(self._listen, channel)))
 
     def listen(self, timeout: float = 1.0) -> None:
         """Returns when hints arrive; also when they can't: then the sweep does it all."""
-        if not self._listening.is_set():
+        if not self.listening:
             self._start()
-            self._listening.wait(timeout)
-            self._listening.set()  # nobody waits twice
-
-    @property
-    def listening(self) -> bool:
-        """Whether listen() has nothing to wait for."""
-        return self._listening.is_set()
+            self._subscribed.wait(timeout)
+            self._listens()  # nobody waits twice; and the next one wakes
 
     def watch(self, id: str) -> ThreadWatch:
         """Begins a wait of a thread; end it with unwatch()."""
@@ -110,7 +106,7 @@ class StatusWaiter:
         """Begins a wait; end it with unwatch()."""
         watch.id.encode()  # what is no valid text raises here, not in the sweeper
         self._start()
-        with self._changed:
+        with self._lock:
             self._watches.setdefault(watch.id, []).append(watch)
             self._schedule.started(watch.id, self._clock())
             self._changed.notify_all()
@@ -118,7 +114,7 @@ class StatusWaiter:
 
     def unwatch(self, watch: Watch) -> None:
         """Ends a wait."""
-        with self._changed:
+        with self._lock:
             self._schedule.ended(watch.id)
             watches = self._watches[watch.id]
             watches.remove(watch)
@@ -127,13 +123,13 @@ class StatusWaiter:
 
     def wake(self, id: str) -> None:
         """Wakes the waits for an id, as something else than its status has changed."""
-        with self._changed:
+        with self._lock:
             for watch in self._watches.get(id, ()):
                 watch.wake()
 
     def close(self) -> None:
         """Wakes every wait and ends both threads."""
-        with self._changed:
+        with self._lock:
             self.closed = True
             for watches in self._watches.values():
                 for watch in watches:
@@ -143,10 +139,14 @@ class StatusWaiter:
             thread.join()
 
     def _start(self) -> None:
-        with self._changed:
+        with self._lock:
             if not self.closed:
                 for thread in self._threads:
                     thread.start()
+
+    def _listens(self) -> None:
+        self.listening = True
+        self._subscribed.ring()
 
     # The sweeper's thread.
 
@@ -161,7 +161,7 @@ class StatusWaiter:
 
     def _take(self) -> list[str]:
         """The ids to read now; waits until there are some. Empty when closed."""
-        with self._changed:
+        with self._lock:
             while not self.closed:
                 now = self._clock()
                 pause = self._breaker.pause(now)
@@ -173,7 +173,7 @@ class StatusWaiter:
             return []
 
     def _seen(self, ids: list[str], values: Iterable[bytes | None], seconds: float) -> None:
-        with self._changed:
+        with self._lock:
             self._breaker.succeeded()
             self._schedule.done(self._clock(), seconds)
             # A status that is gone (its time has run out, Redis was emptied) is no news.
@@ -191,7 +191,7 @@ class StatusWaiter:
             watch.wake()
 
     def _unavailable(self, error: Exception) -> None:
-        with self._changed:
+        with self._lock:
             if not self._breaker.open:
                 bug = None if isinstance(error, StoreUnavailable) else error
                 log.warning("waits go on without statuses: %s", error, exc_info=bug)
@@ -209,9 +209,9 @@ class StatusWaiter:
                 if not isinstance(error, StoreUnavailable):
                     log.warning("waits go on without hints: %s", error, exc_info=error)
                 breaker.failed(self._clock())
-                self._listening.set()
+                self._listens()
                 pause = breaker.pause(self._clock())
-                with self._changed:
+                with self._lock:
                     self._changed.wait_for(lambda: self.closed, timeout=pause)
 
     def _receive(self, channel: str, breaker: Breaker) -> None:
@@ -219,14 +219,14 @@ class StatusWaiter:
         hints = self._store.subscribe(channel)
         try:
             breaker.succeeded()
-            self._listening.set()
-            with self._changed:
+            self._listens()
+            with self._lock:
                 self._schedule.missed_hints()
                 self._changed.notify_all()
             while not self.closed:
                 message = hints.receive(_LISTEN)
                 if message is not None:
-                    with self._changed:
+                    with self._lock:
                         self._schedule.hinted(hinted_ids(message))
                         self._changed.notify_all()
         finally:

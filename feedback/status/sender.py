@@ -57,8 +57,10 @@ class StatusSender:
         self._max_queue = max_queue
         self._max_bytes = max_bytes
         self._clock = clock
-        self._changed = threading.Condition()
-        # All below is guarded by _changed.
+        # Entered itself, never by way of _changed: see feedback.client.bell.Bell.
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        # All below is guarded by _lock.
         self._queue: deque[StatusWrite] = deque()
         self._bytes = 0  # of the values in _queue
         self._sending: Sequence[StatusWrite] = ()  # what the thread has taken
@@ -78,7 +80,7 @@ class StatusSender:
         """Takes statuses to send. Never blocks; the oldest are dropped when the queue is full."""
         fitting = [write for write in writes if len(write.value) <= self._max_bytes]
         size = sum(len(write.value) for write in fitting)
-        with self._changed:
+        with self._lock:
             if self._closed:
                 self._dropped += len(writes)
                 return
@@ -91,7 +93,7 @@ class StatusSender:
     def flush(self, timeout: float) -> bool:
         """Waits until everything is sent. False when time runs out or the store is away."""
         end = self._clock() + timeout
-        with self._changed:
+        with self._lock:
             failures = self._failures
             self._hurry = bool(self._queue)
             self._changed.notify_all()
@@ -108,7 +110,7 @@ class StatusSender:
         Nor for one that is slow: after a wait in vain the next one comes when all was sent again.
         """
         end = self._clock() + timeout
-        with self._changed:
+        with self._lock:
             while (self._queue or self._sending) and not (self._breaker.open or self._closed):
                 left = end - self._clock()
                 if left <= 0 or self._behind:
@@ -122,13 +124,13 @@ class StatusSender:
 
         Takes as long as the queue is, so it is for ids that are not in the store.
         """
-        with self._changed:
+        with self._lock:
             return {one.id: one for one in chain(self._sending, self._queue) if one.id in ids}
 
     def close(self, timeout: float = 1.0) -> bool:
         """Sends what it can within `timeout` seconds and ends the thread; as flush()."""
         sent = self.flush(timeout)
-        with self._changed:
+        with self._lock:
             self._closed = True
             self._dropped += len(self._queue)
             self._queue.clear()
@@ -141,12 +143,12 @@ class StatusSender:
     @property
     def dropped(self) -> int:
         """Statuses that never reached the store."""
-        with self._changed:
+        with self._lock:
             return self._dropped
 
     def stats(self) -> SenderStats:
         """How it stands now."""
-        with self._changed:
+        with self._lock:
             return SenderStats(
                 queued=len(self._queue) + len(self._sending),
                 written=self._written,
@@ -166,7 +168,7 @@ class StatusSender:
 
     def _take(self) -> list[StatusWrite]:
         """The next batch, when it may be tried; empty when closed."""
-        with self._changed:
+        with self._lock:
             while not self._closed:
                 tried = self._hurry or not self._breaker.open
                 pause = 0.0 if tried else self._breaker.pause(self._clock())
@@ -208,7 +210,7 @@ class StatusSender:
             return sum(self._send([write]) for write in batch)
 
     def _succeeded(self, written: int, lost: int) -> None:
-        with self._changed:
+        with self._lock:
             was_open = self._breaker.open
             if was_open:
                 self._breaker.succeeded()
@@ -223,7 +225,7 @@ class StatusSender:
             log.info("the status store is back")
 
     def _failed(self, batch: list[StatusWrite], error: StoreUnavailable) -> None:
-        with self._changed:
+        with self._lock:
             was_open = self._breaker.open
             self._breaker.failed(self._clock())
             self._failures += 1

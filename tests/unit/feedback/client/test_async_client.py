@@ -48,7 +48,6 @@ def holds_nothing(client: AsyncClient) -> bool:
     return (
         not client._waits._watches
         and client._waits._schedule.pause(0.0) is None
-        and not client._deliveries._blocked
         and not client._deliveries._wakes
         and not client._turn.locked()
     )
@@ -336,9 +335,9 @@ def test_who_is_cancelled_leaves_nothing_behind(producer: FakeProducer) -> None:
             await client.flush(5)
             producer.room = 0
             calls = [client.submit("t", 1, request_id=f"unsent-{n}") for n in range(5)]
-            await cancelled_in(asyncio.gather(*calls), lambda: deliveries._blocked)
+            await cancelled_in(asyncio.gather(*calls), lambda: deliveries._wakes)
             call = client.call("t", 1, timeout=40, request_id="unsent-5")
-            await cancelled_in(call, lambda: deliveries._blocked)
+            await cancelled_in(call, lambda: deliveries._wakes)
             assert holds_nothing(client)
             assert all(client._submissions.get(f"unsent-{n}") is None for n in range(6))
             producer.room = 1_000

@@ -106,7 +106,7 @@ def test_a_full_queue_waits_a_little_and_is_refused(
     # Room that comes in time is taken.
     client._queue_timeout = 3600
     waiting = pool.submit(client.submit, "t", 4)
-    eventually(lambda: client._deliveries._blocked)
+    eventually(lambda: client._deliveries._wakes)
     producer.confirming.set()
     assert waiting.result(10)
     assert len(producer.sent) == 3

@@ -1,0 +1,98 @@
+"""What wakes threads, and the locks around it: signal handlers that raise leave none held."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+from feedback.client.bell import Bell
+from tests.unit.feedback.client.test_interrupted import run
+
+LOOP = """
+from feedback.client.waiter import StatusWaiter, ThreadWatch
+from feedback.status.sender import StatusSender
+
+class Late(Exception): ...
+
+def raising(_, frame):
+    while frame is not None:
+        if frame.f_code is act.__code__:
+            raise Late
+        frame = frame.f_back
+
+signal.signal(signal.SIGALRM, raising)
+signal.setitimer(signal.ITIMER_REAL, 0.0001, 0.0001)
+late = 0
+while late < 3000:
+    try:
+        act()
+    except Late:
+        late += 1
+signal.setitimer(signal.ITIMER_REAL, 0)
+other = threading.Thread(target=act, daemon=True)
+other.start()
+other.join(10)
+print(other.is_alive())
+os._exit(0)
+"""
+ACTS = {
+    "a wait": """
+watch = ThreadWatch("a")
+def act():
+    for _ in range(20):
+        watch.wake()
+        watch.wait(0.0)
+""",
+    "all waits": """
+waits = StatusWaiter(store, None)
+def act():
+    for _ in range(20):
+        waits.wake("a")
+""",
+    "hints": """
+waits = StatusWaiter(store, "c")
+waits.close()
+def act():
+    for _ in range(20):
+        waits.listening = False
+        waits.listen(0.0)
+""",
+    "room for messages": """
+client = Client(NOWHERE, store, "t", hints=False)
+def act():
+    for _ in range(20):
+        with client._deliveries.told_of_room(id):
+            pass
+""",
+    "statuses to send": """
+sender = StatusSender(store)
+def act():
+    for _ in range(20):
+        sender.stats()
+""",
+}
+
+
+@pytest.mark.parametrize("act", ACTS)
+def test_other_threads_go_on_however_often_the_main_one_was_interrupted(act: str) -> None:
+    imports, loop = LOOP.split("class Late", 1)
+    assert run(imports + ACTS[act] + "class Late" + loop) == "False\n"
+
+
+def test_what_rang_before_the_wait_wakes_it_once() -> None:
+    bell = Bell()
+    bell.ring()
+    bell.ring()
+    bell.wait(threading.TIMEOUT_MAX * 2)
+    bell.wait(-1.0)
+    assert bell._rung.empty()
+
+
+def test_it_wakes_a_thread_that_waits() -> None:
+    bell = Bell()
+    waiting = threading.Thread(target=bell.wait, args=(60.0,))
+    waiting.start()
+    bell.ring()
+    waiting.join(30)
+    assert not waiting.is_alive()

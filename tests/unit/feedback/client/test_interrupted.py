@@ -139,10 +139,14 @@ except DeliveryFailed:
 
 def test_a_callback_may_close_the_client() -> None:
     program = """
-client = Client(NOWHERE | {"error_cb": lambda _: client.close(0.1)}, store, "t", hints=False)
+sent = threading.Event()
+properties = NOWHERE | {"error_cb": lambda _: sent.wait(20) and client.close(0.1)}
+client = Client(properties, store, "t", hints=False)
 serving = client._deliveries._thread
+request_id = client.submit("t", 1)
+sent.set()
 try:
-    client.wait(client.submit("t", 1), 60)
+    client.wait(request_id, 60)
 except ClientClosed:
     try:
         client.close()

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from feedback.contract.headers import parse_time
 from feedback.journal.queries import query
-from feedback.journal.rows import stored_headers
+from feedback.journal.rows import readable_headers
 from feedback.postgres import Connection
 
 EXPIRED: Final = "its ce_expirytime is over: it would be rejected. Submit it anew"
@@ -26,8 +26,8 @@ def expired(connection: Connection, ids: Iterable[str], *, schema: str) -> froze
     return frozenset(one for one, headers in rows if is_over(_expires_at(headers)))
 
 
-def _expires_at(headers: Iterable[Sequence[Any]]) -> float | None:
-    text = dict(stored_headers(headers))["ce_expirytime"]
+def _expires_at(headers: Any) -> float | None:
+    text = dict(readable_headers(headers)).get("ce_expirytime")
     with suppress(ValueError, OverflowError):  # of an import that nobody has read yet
         return parse_time((text or b"").decode())
     return None

@@ -20,7 +20,7 @@ from feedback.contract.payloads import parse_json, refuse_deep, write_json
 from feedback.contract.states import CANCELLED, State
 from feedback.journal.connections import Connection, notify_due
 from feedback.journal.queries import query
-from feedback.journal.rows import stored_headers
+from feedback.journal.rows import readable_headers
 from feedback.operations.expiry import expired
 from feedback.operations.explanations import Refusal, explain
 from feedback.status.status import AROUND_RESULT, StatusFields, StatusWrite
@@ -76,7 +76,7 @@ class Moved(NamedTuple):
             error=self.error, reason=self.reason,
             retry_at=self.due_at if state is State.WAITING else None,
         )  # fmt: skip
-        reply_to = reply_channel(stored_headers(self.headers))
+        reply_to = reply_channel(readable_headers(self.headers))
         return StatusWrite.of(fields, ttl=self.status_ttl, reply_to=reply_to)
 
 

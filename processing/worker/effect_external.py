@@ -331,6 +331,7 @@ class EffectExternal:
         """
         task.doubted_attempt = stored.attempt
         answer, result = ask_check(task, handler, chunk, self._log)
+        task.lost, task.losses = 0, []  # what died asked, and was no start
         if isinstance(answer, Done):
             task.end(DONE, result)
         elif isinstance(answer, NotDone) and has_expired(task):
@@ -342,7 +343,6 @@ class EffectExternal:
             task.asked_run = stored.run
             return [task]
         task.claimed_run = stored.run
-        task.lost, task.losses = 0, []  # what died asked, and was no start
         self._write(task, stored.token or "", chunk)
         chunk.settle([task])
         return []

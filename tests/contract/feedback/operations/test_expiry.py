@@ -54,6 +54,20 @@ def test_what_has_expired_is_not_retried(journal: Journal, state: str) -> None:
     assert journal.get("late") == before
 
 
+@pytest.mark.parametrize("pair", [["ce_expirytime", 5], ["ce_expirytime"], ["x", {}]])
+def test_a_row_in_a_foreign_form_keeps_none_of_its_neighbours(
+    journal: Journal, pair: list[object]
+) -> None:
+    journal.put("foreign", headers=orjson.dumps([pair, ["ce_expirytime", "x"]]).decode())
+    journal.put("late", headers=OVER)
+    journal.put("in-time", headers=AHEAD)
+
+    outcome = retry(journal.connection, ["foreign", "late", "in-time"], BY, schema=journal.schema)
+
+    assert [refusal.id for refusal in outcome.refused] == ["late"]
+    assert {write.id for write in (row.status() for row in outcome.moved)} == {"foreign", "in-time"}
+
+
 def test_a_doubt_about_what_has_expired_is_settled_but_not_by_a_retry(journal: Journal) -> None:
     journal.put("r", "in_doubt", headers=OVER)
 

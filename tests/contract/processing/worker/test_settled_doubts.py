@@ -107,6 +107,13 @@ def test_what_is_run_as_nothing_had_happened_is_the_next_attempt(
     assert asked == [("nothing", 1)]
 
 
+def test_who_dies_while_the_check_is_asked_has_started_nothing(bench: Bench) -> None:
+    bench.run(bench.record("nothing", "card.charge", {}))
+    again = bench.record("nothing", "card.charge", {})
+    bench.run(again, suspect=Suspect(None, (), ("of the one that died",), 1))
+    assert counting(bench, "nothing") == ("in_doubt", 2, 2, 2, 0)
+
+
 def test_what_the_check_cannot_tell_is_counted_as_a_resend_and_no_other_end(
     bench: Bench, asked: list[tuple[str, int]]
 ) -> None:

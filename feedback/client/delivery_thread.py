@@ -22,7 +22,8 @@ class _Drain:
     """Somebody waits until `end`, of the monotonic clock, that nothing is on its way."""
 
     end: float
-    over: SimpleQueue[None] = field(default_factory=SimpleQueue)
+    over: SimpleQueue[bool] = field(default_factory=SimpleQueue)
+    """Gets whether nothing is on its way; False where the thread has ended before."""
 
 
 class DeliveryThread(threading.Thread):
@@ -40,6 +41,7 @@ class DeliveryThread(threading.Thread):
         self._drains: list[_Drain] = []  # of the thread
         self._end: float | None = None  # set by close(): when what is left is given up
         self._gave_up = False  # of the thread
+        self._ended = False  # set before who waits is told so
         # Released at its end. A join() that is interrupted takes the thread for one that has ended.
         self._running = threading.Lock()
         self._running.acquire()
@@ -60,12 +62,13 @@ class DeliveryThread(threading.Thread):
         if self._producer.on_their_way and timeout > 0:
             drain = _Drain(time.monotonic() + timeout)
             self._asked.put(drain)
+            if self._ended:  # perhaps before it could see this
+                return self._producer.on_their_way
             try:
-                drain.over.get(timeout=min(timeout, threading.TIMEOUT_MAX))
+                if drain.over.get(timeout=min(timeout, threading.TIMEOUT_MAX)):
+                    return 0
             except Empty:
                 pass
-            else:
-                return 0
         return self._producer.on_their_way
 
     def close(self, timeout: float) -> None:
@@ -87,19 +90,20 @@ class DeliveryThread(threading.Thread):
             while self._goes_on():
                 pass
         finally:
+            self._ended = True
+            self._hear()
+            self._tell(empty=False)
             self._running.release()
 
     def _goes_on(self) -> bool:
         """Serves what comes for a short while; False at the end."""
-        while not self._asked.empty():
-            self._drains.append(self._asked.get())
+        self._hear()
         end = self._end
         empty = self._serve(flush=end is not None or bool(self._drains))
         now = time.monotonic()
         if empty:
-            for drain in self._drains:
-                drain.over.put(None)
-        self._drains = [drain for drain in self._drains if not empty and now < drain.end]
+            self._tell(empty=True)
+        self._drains = [drain for drain in self._drains if now < drain.end]
         if end is None or (not empty and now < end):
             return True
         if empty or self._gave_up:
@@ -107,10 +111,19 @@ class DeliveryThread(threading.Thread):
         self._give_up()
         return True
 
+    def _hear(self) -> None:
+        while not self._asked.empty():
+            self._drains.append(self._asked.get())
+
+    def _tell(self, *, empty: bool) -> None:
+        for drain in self._drains:
+            drain.over.put(empty)
+        self._drains = []
+
     def _serve(self, *, flush: bool) -> bool:
         try:
             return self._producer.serve(_POLL, flush=flush)
-        except Exception:  # noqa: BLE001  (without this thread no send had an end)
+        except BaseException:  # noqa: BLE001  (without this thread no send had an end)
             log.exception("unexpected error while delivery reports are served")
             time.sleep(_POLL)
             return False

@@ -104,7 +104,10 @@ def test_what_a_close_gives_up_ends_a_flush_in_another_thread(
 
 
 def test_what_is_not_even_given_up_ends_no_close(
-    client: Client, producer: WatchedProducer, monkeypatch: pytest.MonkeyPatch
+    client: Client,
+    producer: WatchedProducer,
+    monkeypatch: pytest.MonkeyPatch,
+    pool: ThreadPoolExecutor,
 ) -> None:
     monkeypatch.setattr("feedback.client.delivery_thread._GIVING_UP", 0.1)
     producer.keeps = True
@@ -112,14 +115,20 @@ def test_what_is_not_even_given_up_ends_no_close(
     client.submit("t", 1)
     client.close(0)
     assert not client._deliveries._thread.is_alive()
+    assert pool.submit(client._deliveries.drain, 90).result(60) == 1, "at once: nobody serves it"
 
 
 @pytest.mark.parametrize("closing", [False, True])
+@pytest.mark.parametrize("error", [ValueError, SystemExit])
 def test_what_comes_out_of_a_call_that_serves_ends_nothing(
-    client: Client, producer: WatchedProducer, store: MemoryStatusStore, closing: bool
+    client: Client,
+    producer: WatchedProducer,
+    store: MemoryStatusStore,
+    closing: bool,
+    error: type[BaseException],
 ) -> None:
     def raising() -> None:
-        raise ValueError
+        raise error
 
     producer.confirming.clear()
     producer.calls_back = raising

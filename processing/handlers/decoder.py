@@ -32,8 +32,9 @@ class RawMessage:
 class Message:
     """What a decoder makes of a raw message: the request's id, type and payload.
 
-    `payload` is bytes as they are, or any value that JSON can hold. `key` is the ordering key;
-    None keeps the raw message's. `not_before` is an aware datetime.
+    `payload` is bytes as they are, or any value that JSON can hold. `key` is the one that the
+    handler sees; None keeps the raw message's, by which the order is kept as long as the request
+    has not waited. `not_before` is an aware datetime.
     """
 
     id: str

@@ -326,4 +326,6 @@ def _lanes_meet(tasks: Sequence[Task], lane_of: Callable[[Record], Hashable]) ->
 
 
 def _key_of(task: Task) -> bytes:
-    return task.envelope.key or b""
+    # A decoder may give others: the message's own is that of its lane, whose order stays.
+    own = task.record[KEY]
+    return (task.envelope.key or b"") if own is None else own

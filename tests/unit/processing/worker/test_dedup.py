@@ -10,9 +10,9 @@ import pytest
 from feedback.contract.record import Record, read_again
 from feedback.contract.states import HANDLER_ERROR, INSTANCE_DIED, State
 from feedback.journal.rows import StoredRequest
-from processing import App
+from processing import App, Message, RawMessage
 from processing.worker.calls import DONE
-from processing.worker.dedup import Dedup, sort_out
+from processing.worker.dedup import Dedup, groups, sort_out
 from processing.worker.reading import Limits, read_task
 from processing.worker.task import Task
 
@@ -113,3 +113,26 @@ def test_what_nobody_has_begun_runs_after_a_hand_over(app: App) -> None:
         assert look_up(task, None).ended == [task]
         assert task.outcome is not None
         assert (task.outcome.state, task.outcome.code) == (State.FAILED, INSTANCE_DIED)
+
+
+def test_keys_of_a_decoder_leave_the_order_of_the_messages_keys() -> None:
+    """A lane is the key of the Kafka message: it is handed out before any decoder has run."""
+
+    app = App()
+    app.handler("often")(lambda payload: None)
+
+    @app.decoder("theirs")
+    def decode(raw: RawMessage) -> Message:
+        return Message(f"r-{raw.offset}", "often", 1, key=raw.value)
+
+    app.start_worker({})
+    limits = Limits(default_timeout=60, max_payload=100)
+    keys = [(b"b", b"z"), (b"b", b"y"), (None, b"a"), (b"", b"z"), (b"", b"c"), (None, b"Z")]
+    tasks: list[Task] = []
+    for offset, (key, decoded) in enumerate(keys):
+        record: Record = ("theirs", 0, offset, 1_700_000_000_000, key, decoded, [], "often", None)
+        task = read_task(app, offset, record, limits)
+        assert isinstance(task, Task)
+        tasks.append(task)
+    [together] = groups(tasks, "key")
+    assert [task.envelope.offset for task in together] == [3, 4, 5, 2, 0, 1]

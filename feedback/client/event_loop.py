@@ -8,9 +8,8 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
-from concurrent.futures import Future
 from contextlib import suppress
-from typing import ParamSpec, TypeVar
+from typing import Any, Generic, ParamSpec, TypeVar
 
 from feedback.client.waiter import Watch
 
@@ -60,23 +59,56 @@ class LoopWatch(Watch):
         await self._bell.wait(timeout)
 
 
+class LoopAnswer(Generic[T]):
+    """What a thread answers a task of the loop that this was made in.
+
+    concurrent.futures.Future has a Condition, which a signal handler that raises in the loop's
+    thread may leave locked (see Bell): whoever answers would stand still for good. Here the future
+    is the loop's own, and is settled in it.
+    """
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[T] = self._loop.create_future()
+        """What the task waits for."""
+
+    @property
+    def wanted(self) -> bool:
+        """Whether nobody has cancelled it. From any thread."""
+        return not self.future.cancelled()
+
+    def give(self, result: T) -> None:
+        """From any thread; told to nobody where it was cancelled, or the loop closed."""
+        self._settle(self.future.set_result, result)
+
+    def fail(self, error: BaseException) -> None:
+        """Raises it where it is awaited; else as give()."""
+        self._settle(self.future.set_exception, error)
+
+    def _settle(self, settle: Callable[[Any], None], value: Any) -> None:
+        with suppress(RuntimeError):  # the loop was closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._settled, settle, value)
+
+    def _settled(self, settle: Callable[[Any], None], value: Any) -> None:
+        if not self.future.done():
+            settle(value)
+
+
 def in_thread(function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> asyncio.Future[T]:
     """Calls something that blocks, for a bounded time, in a thread of its own.
 
     Not in the loop's own executor: the program may have filled it. Who is cancelled leaves the
     call to end by itself.
     """
-    called: Future[T] = Future()
+    answer: LoopAnswer[T] = LoopAnswer()
 
     def call() -> None:
         try:
             result = function(*args, **kwargs)
         except BaseException as error:  # noqa: BLE001  (raised where it is awaited)
-            called.set_exception(error)
+            answer.fail(error)
         else:
-            called.set_result(result)
+            answer.give(result)
 
-    called.set_running_or_notify_cancel()  # so that nobody's end keeps it from being called
-    answer = asyncio.wrap_future(called)
     threading.Thread(target=call, name="aside", daemon=True).start()
-    return answer
+    return answer.future

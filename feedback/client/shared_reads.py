@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import queue
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from typing import NamedTuple
 
+from feedback.client.event_loop import LoopAnswer
 from feedback.client.lazy_thread import LazyThread
 from feedback.errors import ClientClosed, StoreUnavailable
 from feedback.status.status import Status
@@ -19,7 +18,7 @@ Read = Callable[[Sequence[str]], list[Status | None]]
 
 class _Asked(NamedTuple):
     ids: Sequence[str]
-    answer: Future[list[Status | None]]
+    answer: LoopAnswer[list[Status | None]]
 
 
 class SharedReads:
@@ -40,13 +39,13 @@ class SharedReads:
         """One answer an id, in their order. Raises as the read does, ClientClosed."""
         for name in ids:
             name.encode()  # what is no valid text raises here, and not for others
-        asked = _Asked(list(ids), Future())
+        asked = _Asked(list(ids), LoopAnswer())
         with self._lock:
             if self._closed:
                 raise ClientClosed
             self._thread.start()
             self._asked.put(asked)
-        return await asyncio.wrap_future(asked.answer)
+        return await asked.answer.future
 
     def close(self) -> None:
         """Ends the thread, when it has answered what was asked; blocks as long as that takes."""
@@ -65,7 +64,7 @@ class SharedReads:
         while (first := self._asked.get()) is not None:
             together, last = self._gather(first)
             # Who was cancelled meanwhile is not read for.
-            wanted = [one for one in together if one.answer.set_running_or_notify_cancel()]
+            wanted = [one for one in together if one.answer.wanted]
             if wanted:
                 self._answer(wanted)
             if last:
@@ -88,12 +87,12 @@ class SharedReads:
         except StoreUnavailable as error:
             for asked in wanted:
                 # One each: an error grows by where it is raised.
-                asked.answer.set_exception(StoreUnavailable(*error.args))
+                asked.answer.fail(StoreUnavailable(*error.args))
         except BaseException as error:  # noqa: BLE001  (raised where it is awaited)
             for asked in wanted:
-                asked.answer.set_exception(error)
+                asked.answer.fail(error)
         else:
             start = 0
             for asked in wanted:
-                asked.answer.set_result(statuses[start : start + len(asked.ids)])
+                asked.answer.give(statuses[start : start + len(asked.ids)])
                 start += len(asked.ids)

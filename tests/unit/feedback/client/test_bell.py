@@ -71,6 +71,21 @@ def act():
     for _ in range(20):
         sender.stats()
 """,
+    "a read of a task": """
+import asyncio
+from feedback.client.shared_reads import SharedReads
+reads = SharedReads(lambda ids: [None] * len(ids))
+asyncio.run(reads.read(["a"]))
+loop = asyncio.new_event_loop()
+def act():
+    if threading.current_thread() is not threading.main_thread():
+        return asyncio.run(reads.read(["a"]))
+    asyncio._set_running_loop(loop)
+    for _ in range(20):
+        asking = reads.read(["a"])
+        asking.send(None)
+        asking.close()
+""",
 }
 
 

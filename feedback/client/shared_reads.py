@@ -55,12 +55,6 @@ class SharedReads:
         self._thread.join()
 
     def _run(self) -> None:
-        try:
-            self._serve()
-        finally:
-            self._asked.put(None)  # for a second thread, which an interrupted start may leave
-
-    def _serve(self) -> None:
         while (first := self._asked.get()) is not None:
             together, last = self._gather(first)
             # Who was cancelled meanwhile is not read for.

@@ -9,12 +9,15 @@ from collections.abc import Awaitable, Callable, Sequence
 import pytest
 
 from feedback import AsyncClient, Client, Status
+from feedback.client.lazy_thread import LazyThread
 from feedback.client.shared_reads import SharedReads
 from feedback.client.waiter import StatusWaiter
 from feedback.contract.states import State
 from feedback.status.memory_store import MemoryStatusStore
 from tests.support.client import AnsweringConsumer, FakeProducer
 from tests.support.thread_starts import refusing
+from tests.support.waiting import eventually
+from tests.unit.feedback.client.test_interrupted import run
 
 REFUSED = "can't start new thread"
 OURS = ("waits", "hints", "reads", "statuses", "deliveries")
@@ -61,12 +64,12 @@ def test_a_start_that_a_signal_handler_ends_is_none_that_failed(
     name: str, store: MemoryStatusStore
 ) -> None:
     def work() -> None:
+        before = running()
         waits = StatusWaiter(store, "hints")
         with refusing(name, KeyboardInterrupt(), after=True), pytest.raises(KeyboardInterrupt):
             waits.watch("a")
-        before = running()
         waits.watch("a")
-        assert not [one for one in running() - before if one.name == name]
+        eventually(lambda: [one.name for one in running() - before].count(name) == 1)
         waits.close()
 
     assert left_by(work) == []
@@ -126,3 +129,57 @@ def test_a_client_that_can_t_be_made_leaves_no_thread(
             Client(producer, store, "requests")
 
     assert left_by(work) == []
+
+
+def test_a_thread_does_not_wait_for_its_own_end() -> None:
+    raised: list[RuntimeError] = []
+
+    def joins() -> None:
+        try:
+            thread.join()
+        except RuntimeError as error:
+            raised.append(error)
+
+    thread = LazyThread("lazy", joins)
+    thread.start()
+    thread.join()
+    thread.join()
+    assert [str(error) for error in raised] == ["cannot join current thread"]
+
+
+def test_what_is_left_of_an_interrupted_start_keeps_the_next_one_from_nothing() -> None:
+    """The signal comes at any moment of it."""
+    program = """
+import random
+from feedback.client.lazy_thread import LazyThread
+
+class Late(Exception): ...
+
+def raising(_, frame):
+    while frame is not None:
+        if frame.f_code is act.__code__:
+            raise Late
+        frame = frame.f_back
+
+def act(thread):
+    thread.start()
+
+signal.signal(signal.SIGALRM, raising)
+interrupted = []
+for _ in range(4000):
+    runs = []
+    thread = LazyThread("lazy", lambda runs=runs: runs.append(1))
+    signal.setitimer(signal.ITIMER_REAL, random.uniform(0.00001, 0.0002))
+    try:
+        act(thread)
+    except Exception:  # also what the start itself raises as it is interrupted
+        interrupted.append((thread, runs))
+    signal.setitimer(signal.ITIMER_REAL, 0)
+for thread, _ in interrupted:
+    thread.start()
+for thread, _ in interrupted:
+    thread.join()
+print(len(interrupted) > 50, {len(runs) for _, runs in interrupted})
+os._exit(0)
+"""
+    assert run(program) == "True {1}\n"

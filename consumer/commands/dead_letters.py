@@ -23,10 +23,10 @@ from consumer.commands.options import DATABASE, JsonOption, with_settings
 from consumer.commands.output import (
     EXIT_UNKNOWN,
     MOST,
+    header_texts,
     print_json,
     print_listing,
     print_table,
-    readable_headers,
 )
 from consumer.commands.requests import as_shown, print_request
 from consumer.config.settings import Settings
@@ -108,7 +108,7 @@ def _print(row: dict[str, Any]) -> None:
     if row["kind"] == DeadLetterKind.REQUEST:
         print_request(row)
         return
-    headers = readable_headers(row["headers"])
+    headers = header_texts(row["headers"])
     print_table(
         ("column", "value"),
         ((n, v) for n, v in row.items() if n != "headers" and v is not None),

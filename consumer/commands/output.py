@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, NoReturn, TypeVar
@@ -11,6 +10,7 @@ import typer
 
 from consumer.admin.plain_json import plain, to_json
 from consumer.commands.listing import print_rows
+from feedback.journal.rows import readable_headers
 
 Item = TypeVar("Item")
 
@@ -58,11 +58,11 @@ def as_cell(value: Any) -> str:
     return text
 
 
-def readable_headers(stored: Any) -> list[tuple[str, str]]:
-    """The journal's [[name, value in base64 or null], ...] with the values as text."""
+def header_texts(stored: Any) -> list[tuple[str, str]]:
+    """The headers of a row with their values as text; none where nobody can read them."""
     return [
-        (name, "" if value is None else base64.b64decode(value).decode(errors="replace"))
-        for name, value in stored or ()
+        (name, "" if value is None else value.decode(errors="replace"))
+        for name, value in readable_headers(stored)
     ]
 
 

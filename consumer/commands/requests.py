@@ -15,10 +15,10 @@ from consumer.commands.output import (
     EXIT_FAILED,
     EXIT_UNKNOWN,
     MOST,
+    header_texts,
     print_json,
     print_listing,
     print_table,
-    readable_headers,
 )
 from consumer.config.settings import Settings
 from feedback.contract.states import State
@@ -196,7 +196,7 @@ def as_shown(row: dict[str, Any]) -> dict[str, Any]:
 
 def print_request(row: dict[str, Any]) -> None:
     """A row, column by column, and its timeline."""
-    headers = ", ".join(f"{n}: {v}" for n, v in readable_headers(row["headers"]))
+    headers = ", ".join(f"{n}: {v}" for n, v in header_texts(row["headers"]))
     facts = {**row, "headers": headers or None}
     parts = (
         ("failed runs", ATTEMPTS, facts.pop("attempts")),

@@ -161,10 +161,16 @@ def headers_of(text: str | None) -> Headers:
 
 
 def stored_headers(pairs: Iterable[Sequence[Any]] | None) -> Headers:
-    """The headers of a row, [[name, value in base64 or null], ...], as a message has them."""
-    return [
+    """The headers of a row, [[name, value in base64 or null], ...], as a message has them.
+
+    Raises TypeError or ValueError where they are in another form.
+    """
+    headers = [
         (name, None if value is None else base64.b64decode(value)) for name, value in pairs or ()
     ]
+    if not all(isinstance(name, str) for name, _ in headers):
+        raise TypeError("a header's name is no text")
+    return headers
 
 
 def readable_headers(pairs: Any) -> Headers:

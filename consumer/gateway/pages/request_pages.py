@@ -19,7 +19,7 @@ from consumer.gateway.pages.visitor import UI, Visitor, VisitorHere
 from consumer.gateway.pages.words import trace_id
 from consumer.gateway.problems import HttpProblem, invalid, unknown
 from feedback.client.event_loop import in_thread
-from feedback.journal.rows import stored_headers
+from feedback.journal.rows import readable_headers
 from feedback.operations.bounded import TookTooLong
 from feedback.operations.request_reads import Row, matches
 
@@ -123,7 +123,7 @@ def _details(who: Visitor, row: Row | None) -> dict[str, Any]:
         return {"lines": [], "payload": None, "result": None, "headers": [], "trace": ""}
     settings = who.parts.settings
     view = PayloadView(settings.gateway_masked_fields)
-    headers = stored_headers(row["headers"])
+    headers = readable_headers(row["headers"])
     parent = dict(headers).get("traceparent") or b""
     trace = trace_id(parent.decode("ascii", "replace"))
     if trace and settings.gateway_trace_url:

@@ -54,11 +54,13 @@ def test_what_has_expired_is_not_retried(journal: Journal, state: str) -> None:
     assert journal.get("late") == before
 
 
-@pytest.mark.parametrize("pair", [["ce_expirytime", 5], ["ce_expirytime"], ["x", {}]])
+@pytest.mark.parametrize(
+    "pair", [["ce_expirytime", 5], ["ce_expirytime"], ["x", {}], [["x"], None]]
+)
 def test_a_row_in_a_foreign_form_keeps_none_of_its_neighbours(
     journal: Journal, pair: list[object]
 ) -> None:
-    journal.put("foreign", headers=orjson.dumps([pair, ["ce_expirytime", "x"]]).decode())
+    journal.put("foreign", headers=orjson.dumps([pair, ["ce_time", None]]).decode())
     journal.put("late", headers=OVER)
     journal.put("in-time", headers=AHEAD)
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from consumer.commands import output
 from consumer.commands.listing import fitted, whole
-from consumer.commands.requests import COLUMNS, WHERE_ANY
+from consumer.commands.requests import COLUMNS, WHERE_ANY, print_request
 from consumer.commands.status_output import print_statuses
 
 ID = str(uuid4())
@@ -100,3 +100,11 @@ def test_status_shows_when_a_request_is_due_and_what_took_its_place(
     assert head.split() == ["id", "state", "at", "retry_at", "superseded_by"]
     assert first.split() == ["a", "waiting", "10:00", "11:00"]
     assert second.split() == ["b", "superseded", "c"]
+
+
+@pytest.mark.parametrize("headers", [[["x"]], [["x", 5]], [["y", "eQ=="], [["x"], None]]])
+def test_a_request_is_shown_whose_headers_nobody_can_read(
+    capsys: pytest.CaptureFixture[str], headers: list[object]
+) -> None:
+    print_request({"id": ID, "headers": headers, "attempts": [], "transitions": []})
+    assert ID in capsys.readouterr().out

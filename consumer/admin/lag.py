@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, NamedTuple
@@ -60,18 +59,16 @@ class UnfinishedOffsets(NamedTuple):
 def group_lag(settings: Settings) -> list[Lag]:
     """One row a topic. Raises ConsumerError where the brokers don't answer."""
     client = admin_client(settings)
-    places = _places(client, settings)
-    if not places:
-        return []
-    with _told():
-        committed = {(p.topic, p.partition): p.offset for p in _committed(settings, places)}
-        ends = _offsets(client, places, LATEST)
-        starts = _offsets(client, places, EARLIEST)
-    partitions = Counter(place.topic for place in places)
-    waiting = dict.fromkeys(partitions, 0)
-    for place, end in ends.items():
-        waiting[place[0]] += max(0, end - max(committed.get(place, -1), starts[place]))
-    return [Lag(topic, number, waiting[topic]) for topic, number in partitions.items()]
+    topics = _places(client, settings)
+    waiting = dict.fromkeys(topics, 0)
+    if places := [place for of_topic in topics.values() for place in of_topic]:
+        with _told():
+            committed = {(p.topic, p.partition): p.offset for p in _committed(settings, places)}
+            ends = _offsets(client, places, LATEST)
+            starts = _offsets(client, places, EARLIEST)
+        for place, end in ends.items():
+            waiting[place[0]] += max(0, end - max(committed.get(place, -1), starts[place]))
+    return [Lag(topic, len(of_topic), waiting[topic]) for topic, of_topic in topics.items()]
 
 
 def group_unfinished(settings: Settings) -> list[UnfinishedOffsets]:
@@ -80,7 +77,8 @@ def group_unfinished(settings: Settings) -> list[UnfinishedOffsets]:
     Of a live instance that is what it has in hand. Raises ConsumerError where the brokers don't
     answer.
     """
-    places = _places(admin_client(settings), settings)
+    topics = _places(admin_client(settings), settings)
+    places = [place for of_topic in topics.values() for place in of_topic]
     if not places:
         return []
     with _told():
@@ -88,11 +86,17 @@ def group_unfinished(settings: Settings) -> list[UnfinishedOffsets]:
     return [row for place in found if (row := _unfinished(place)) is not None]
 
 
-def _places(client: BrokerAdmin, settings: Settings) -> list[TopicPartition]:
-    """The partitions of those topics that are there."""
+def _places(client: BrokerAdmin, settings: Settings) -> dict[str, list[TopicPartition]]:
+    """The partitions of each topic that is there, in the order of the settings.
+
+    One that was just made may show none yet.
+    """
     topics = metadata(client, settings, TIMEOUT).topics
-    there = [topic for topic in settings.kafka_topics if topic in topics]
-    return [TopicPartition(topic, one) for topic in there for one in topics[topic].partitions]
+    return {
+        topic: [TopicPartition(topic, one) for one in topics[topic].partitions]
+        for topic in settings.kafka_topics
+        if topic in topics
+    }
 
 
 @contextmanager

@@ -63,7 +63,7 @@ class Settings(BaseSettings):
     max_in_hand: int = Field(MAX_IN_HAND, ge=1)
     """Requests that are committed and not finished, at most; with 1 messages wait behind rows."""
     max_in_hand_bytes: ByteSize = Field(ByteSize(64 * MIB), ge=1)
-    """The same bound in bytes of keys, values and headers."""
+    """The same bound in bytes of keys, values and headers; the last request may go beyond it."""
     max_payload: ByteSize = Field(ByteSize(MIB), ge=1)
     """Larger payloads are rejected/invalid_payload without being read."""
     request_timeout: Seconds = Field(300.0)

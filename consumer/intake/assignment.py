@@ -185,19 +185,19 @@ class Buffer:
     def take(self, room: Room) -> dict[Place, Share]:
         """Takes what fits. A partition whose records did not all fit goes last the next time."""
         taken: dict[Place, Share] = {}
-        requests, size, idle = room
+        requests, size = room
         for place, queue in list(self._queues.items()):
             if len(queue.records) > requests or queue.size > size:
-                share = _fitting(queue.records, Room(requests, size, idle))
+                share = _fitting(queue.records, Room(requests, size))
                 if share.records:
                     taken[place] = share
                     self._remove(place)
-                    rest = queue.records[len(share.records) :]
-                    self._put(place, Share(rest, queue.size - share.size))
+                    if rest := queue.records[len(share.records) :]:
+                        self._put(place, Share(rest, queue.size - share.size))
                 break
             self._remove(place)
             taken[place] = queue
-            requests, size, idle = requests - len(queue.records), size - queue.size, False
+            requests, size = requests - len(queue.records), size - queue.size
         return taken
 
     def _put(self, place: Place, share: Share) -> None:
@@ -226,13 +226,12 @@ def _rising(run: Sequence[Record], watermark: int) -> list[Record]:
 
 
 def _fitting(records: Sequence[Record], room: Room) -> Share:
-    """The first records as far as they fit; one of any size where nothing is in hand."""
+    """The first records, as long as anything is free: the last one may be of any size."""
     fitting: list[Record] = []
     total = 0
     for record in records[: max(0, room.requests)]:
-        size = record_size(record)
-        if total + size > room.size and not (room.idle and not fitting):
+        if total >= room.size:
             break
-        total += size
+        total += record_size(record)
         fitting.append(record)
     return Share(fitting, total)

@@ -63,12 +63,11 @@ class Room(NamedTuple):
 
     requests: int
     size: int
-    """Bytes."""
-    idle: bool
-    """Nothing is in hand: one record may be taken however large it is, or it never could."""
+    """Bytes. The last record may go beyond: it is in memory already, and if one had to fit, what
+    is always in hand could keep a large one, and all that is polled behind it, waiting for ever."""
 
 
-NO_ROOM = Room(0, 0, idle=False)
+NO_ROOM = Room(0, 0)
 
 
 class FlowControl:
@@ -150,7 +149,7 @@ class FlowControl:
         if self._closed or (full and self._load(requests, size) > self._free_enough(GO_ON_AT)):
             # A commit takes its time, so it waits for room that is worth one.
             return NO_ROOM
-        return Room(self.max_requests - requests, self.max_bytes - size, idle=requests == 0)
+        return Room(self.max_requests - requests, self.max_bytes - size)
 
     def _free_enough(self, share: float) -> float:
         """The load at which enough is free, where that is `share` of what partitions share."""

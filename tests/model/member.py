@@ -147,7 +147,7 @@ class Process:
         due = self.unknown.due(self.now)
         if due and not (self.commit.stopped or self.commit.rejoining):
             self._begin(due)
-        if actions := self.commit.next(self.now, Room(room, 1 << 20, idle=True)):
+        if actions := self.commit.next(self.now, Room(room, 1 << 20)):
             self.act(actions)
         gone = not (self.assignment.places or self.unknown.places or self.pending)
         if self.leaving and gone:

@@ -27,7 +27,7 @@ from feedback.contract.record import OFFSET, size_of
 from tests.support.consumer_records import records
 
 A, B = ("t", 0), ("t", 1)
-PLENTY = Room(1000, 1 << 20, idle=True)
+PLENTY = Room(1000, 1 << 20)
 METADATA = "1;me-1;"
 
 
@@ -100,7 +100,7 @@ def test_one_commit_is_open_at_a_time_and_what_comes_meanwhile_goes_together(ben
 def test_only_what_fits_is_committed(bench: Bench) -> None:
     bench.poll(A, 0, 1, 2)
     assert bench.next(NO_ROOM) == []
-    assert bench.next(Room(2, 1 << 20, idle=False)) == [SendCommit({A: 2}, METADATA)]
+    assert bench.next(Room(2, 1 << 20)) == [SendCommit({A: 2}, METADATA)]
 
 
 def test_answers_to_other_commits_are_ignored(bench: Bench) -> None:

@@ -63,9 +63,9 @@ def test_while_full_a_commit_waits_for_room_that_is_worth_one() -> None:
     flow = FlowControl(100, 1 << 20)
     look(flow, 100)
     assert flow.room(95, 0) == NO_ROOM
-    assert flow.room(90, 0) == Room(10, 1 << 20, idle=False)
+    assert flow.room(90, 0) == Room(10, 1 << 20)
     look(flow, 90)
-    assert flow.room(95, 0) == Room(5, 1 << 20, idle=False)
+    assert flow.room(95, 0) == Room(5, 1 << 20)
 
 
 def test_bytes_count_as_requests_do() -> None:
@@ -115,8 +115,8 @@ def test_growth_of_records_counts_at_once_and_shrinking_slowly() -> None:
 
 def test_room_is_what_is_left_of_the_bound() -> None:
     flow = FlowControl(100, 1000)
-    assert flow.room(40, 300) == Room(60, 700, idle=False)
-    assert flow.room(0, 0) == Room(100, 1000, idle=True)
+    assert flow.room(40, 300) == Room(60, 700)
+    assert flow.room(0, 0) == Room(100, 1000)
 
 
 @given(st.lists(st.tuples(st.integers(0, 200), st.floats(0, 1)), max_size=50))

@@ -13,7 +13,7 @@ from consumer.intake.unfinished import Unfinished
 from tests.support.consumer_records import records
 
 A: Place = ("t", 0)
-PLENTY = Room(1000, 1 << 20, idle=True)
+PLENTY = Room(1000, 1 << 20)
 
 
 @pytest.mark.parametrize(

@@ -65,7 +65,7 @@ def being_committed(
     commit = Commit(assignment, "me", Unfinished() if read_again else None)
     commit.assigned([A, B])
     commit.polled(assignment.take(records(A, range(4))).runs)
-    (sent,) = commit.next(0.0, Room(1000, 1 << 20, idle=True))
+    (sent,) = commit.next(0.0, Room(1000, 1 << 20))
     assert isinstance(sent, SendCommit)
     return LettingGo(pool, commit, lambda: pool.now, read_again=read_again), commit, sent
 

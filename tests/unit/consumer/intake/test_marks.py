@@ -16,7 +16,7 @@ from feedback.contract.record import OFFSET, is_read_again, may_have_begun
 from tests.support.consumer_records import records
 
 A, B = ("t", 0), ("t", 1)
-PLENTY = Room(1000, 1 << 20, idle=True)
+PLENTY = Room(1000, 1 << 20)
 
 
 def test_where_nothing_is_read_again_nothing_is_told() -> None:

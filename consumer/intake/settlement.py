@@ -66,8 +66,9 @@ class Settlement:
         size = 0
         for place in places:
             piece = commit.pieces.pop(place)
-            if self._assignment.generation(place) != piece.generation:
-                kept = unfinished.keep(place, piece.alone)
+            generation = self._assignment.generation(place)
+            if generation != piece.generation:
+                kept = unfinished.keep(place, piece.alone, read_here=generation is not None)
                 self.counts["read again"] += len(kept)
                 records += kept
                 size += size_of(kept)

@@ -145,11 +145,14 @@ class Unfinished:
         self._hand.setdefault(place, {}).update(new)
         self._read[place].next = records[-1][OFFSET] + 1
 
-    def keep(self, place: Place, records: Sequence[Record]) -> list[Record]:
-        """Records of an assignment that is over are in hand: those that are not read again here."""
-        reading = self._read.get(place)
-        if reading is not None and reading.gap is not None:
-            records = [record for record in records if record[OFFSET] < reading.gap.mark]
+    def keep(self, place: Place, records: Sequence[Record], *, read_here: bool) -> list[Record]:
+        """Records of an assignment that is over are in hand: those that are not read again here.
+
+        `read_here`: there is a later assignment, which is not being let go either.
+        """
+        gap = self._read[place].gap if read_here else None
+        if gap is not None:
+            records = [record for record in records if record[OFFSET] < gap.mark]
         if records:
             left = self._left.setdefault(place, {})
             left.update({record[OFFSET]: record[TIMESTAMP] for record in records})

@@ -149,6 +149,25 @@ def test_what_lies_below_a_mark_is_not_run_twice_where_it_is_read_again_here() -
     assert worn.lands() == [3]
 
 
+@pytest.mark.parametrize("came_back", [False, True])
+def test_what_lies_below_a_mark_runs_here_where_its_answer_comes_before_the_revocation(
+    came_back: bool,
+) -> None:
+    """One poll brought both. Nothing of it is read here any more, and its next owner begins at 5."""
+    worn = Worn()
+    if came_back:
+        worn.commit.revoked([A])
+        worn.assign(UnfinishedGap(4, 6, MOST_TIMES + 1, "1;other-1;"))
+    worn.commit.last_word([A])
+    assert worn.lands() == [3, 4]
+    worn.commit.revoked([A])
+    worn.assign(UnfinishedGap(3, 8, MOST_TIMES + 2, "1;other-1;"))
+    [sent] = worn.commit.next(0.0, PLENTY)
+    assert isinstance(sent, SendCommit)
+    worn.sent = sent
+    assert worn.lands() == [5, 6, 7], "the others are in hand"
+
+
 def test_a_last_word_says_that_what_an_open_commit_may_deliver_may_be_begun() -> None:
     worn = Worn()
     word = worn.commit.last_word([A])

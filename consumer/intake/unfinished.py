@@ -30,7 +30,11 @@ class _Reading:
     """One assignment of a partition."""
 
     next: int | None = None
-    """The lowest offset that has not been delivered; None before anything is known."""
+    """The lowest offset that was not delivered, here or before; None before anything is known."""
+    polled_to: int = 0
+    """Behind the last that was polled."""
+    new_to: int = 0
+    """Behind the last of these that was to be delivered: the others are `left`."""
     first: int = NEVER
     """Where it begins, once that is known: what is in hand below it was read before."""
     floor: int = 0
@@ -42,9 +46,16 @@ class _Reading:
     given_up: int | None = None
     """The lowest offset that was delivered and will not start here."""
     committed: int | None = None
-    """The last offset known to be committed in this assignment."""
+    """The last offset known to be committed, in this assignment or where it began with a gap."""
     told: LowMark | None = None
     """The mark that went with it."""
+    ours: bool = False
+    """It was committed in this assignment."""
+
+    def pass_left(self) -> None:
+        """What is in hand from before is not delivered again; it holds the mark by itself."""
+        if self.next is not None and self.next >= self.new_to:
+            self.next = max(self.next, self.polled_to)
 
 
 class Unfinished:
@@ -73,6 +84,8 @@ class Unfinished:
                 reading.next = reading.first = gap.mark
                 reading.floor, reading.gap = gap.committed, gap
                 reading.begun = gap.begun or 0
+                reading.committed = gap.committed
+                reading.told = LowMark(gap.mark, gap.times, gap.begun)
 
     def revoked(self, places: Iterable[Place]) -> None:
         """Partitions are gone; what is in hand of them stays in hand."""
@@ -104,6 +117,9 @@ class Unfinished:
                 new = [r for r in records if left.get(r[OFFSET]) != r[TIMESTAMP]]
             if new:
                 found.append(Run(place, new))
+                reading.new_to = new[-1][OFFSET] + 1
+            reading.polled_to = records[-1][OFFSET] + 1
+            reading.pass_left()
         return found
 
     def marked(self, place: Place, records: Sequence[Record]) -> list[Record]:
@@ -143,16 +159,20 @@ class Unfinished:
         """Records of the present assignment are in hand, in order."""
         new = {record[OFFSET]: record[TIMESTAMP] for record in records}
         self._hand.setdefault(place, {}).update(new)
-        self._read[place].next = records[-1][OFFSET] + 1
+        reading = self._read[place]
+        reading.next = records[-1][OFFSET] + 1
+        reading.pass_left()
 
     def keep(self, place: Place, records: Sequence[Record], *, read_here: bool) -> list[Record]:
         """Records of an assignment that is over are in hand: those that are not read again here.
 
         `read_here`: there is a later assignment, which is not being let go either.
         """
-        gap = self._read[place].gap if read_here else None
-        if gap is not None:
-            records = [record for record in records if record[OFFSET] < gap.mark]
+        if read_here:
+            reading = self._read[place]
+            reading.committed = None  # theirs may lie beyond what was found
+            if reading.gap is not None:
+                records = [record for record in records if record[OFFSET] < reading.gap.mark]
         if records:
             left = self._left.setdefault(place, {})
             left.update({record[OFFSET]: record[TIMESTAMP] for record in records})
@@ -238,7 +258,7 @@ class Unfinished:
     def told(self, place: Place, committed: int, mark: LowMark) -> None:
         """A commit of the present assignment landed, with this mark."""
         reading = self._read[place]
-        reading.committed, reading.told = committed, mark
+        reading.committed, reading.told, reading.ours = committed, mark, True
 
     def risen(self, *, going: bool = False) -> dict[Place, int]:
         """The committed offsets of partitions whose mark is worth telling anew."""
@@ -257,4 +277,4 @@ class Unfinished:
     def committed(self, place: Place) -> int | None:
         """The last offset known to be committed in the present assignment of a partition."""
         reading = self._read.get(place)
-        return None if reading is None else reading.committed
+        return None if reading is None or not reading.ours else reading.committed

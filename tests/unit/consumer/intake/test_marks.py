@@ -7,7 +7,7 @@ import pytest
 from consumer.intake.assignment import Assignment
 from consumer.intake.commit import Commit
 from consumer.intake.events import Answered, Deliver, Drop, SendCommit
-from consumer.intake.flow_control import Room
+from consumer.intake.flow_control import NO_ROOM, Room
 from consumer.intake.marks import TELL_PAUSE, Marks
 from consumer.intake.offset_metadata import MOST_TIMES, LowMark, UnfinishedGap
 from consumer.intake.open_commit import Piece
@@ -153,7 +153,7 @@ def test_what_lies_below_a_mark_is_not_run_twice_where_it_is_read_again_here() -
 def test_what_lies_below_a_mark_runs_here_where_its_answer_comes_before_the_revocation(
     came_back: bool,
 ) -> None:
-    """One poll brought both. Nothing of it is read here any more, and its next owner begins at 5."""
+    """One poll brought both. None of it is read here any more, and its next owner begins at 5."""
     worn = Worn()
     if came_back:
         worn.commit.revoked([A])
@@ -194,3 +194,64 @@ def test_what_lies_below_the_mark_of_a_commit_that_is_given_up_may_be_lost() -> 
     worn = Worn()
     worn.commit.abandon()
     assert worn.commit.lost.total() == 2
+
+
+class ComesBack:
+    """A partition that comes back to where its last record, 2, still runs; 1 was given up."""
+
+    def __init__(self, gap: UnfinishedGap) -> None:
+        self.assignment = Assignment()
+        self.commit = Commit(self.assignment, "me", Unfinished())
+        self.commit.assigned([A])
+        self.read(0, 1, 2)
+        self.commit.marks.departed(records(A, range(gap.mark)), records(A, range(gap.mark, 2)))
+        word = self.commit.last_word([A])
+        assert word is not None
+        assert word.marks == {A: LowMark(gap.mark, 0, 2)}
+        self.commit.revoked([A])
+        self.commit.assigned([A], {A: gap})
+
+    def read(self, *offsets: int) -> None:
+        self.commit.polled(self.assignment.take(records(A, offsets)).runs)
+        self.tells(0.0)
+
+    def tells(self, now: float) -> list[tuple[int, LowMark]]:
+        """What is committed of it by then, and lands."""
+        told = []
+        for action in self.commit.next(now, PLENTY):
+            assert isinstance(action, SendCommit)
+            told.append((action.offsets[A], action.marks[A]))
+            self.commit.answered(Answered(action.metadata, None, {A: None}))
+        return told
+
+
+@pytest.mark.parametrize("mark", [1, 2])
+def test_the_end_of_what_was_in_hand_when_its_partition_came_back_is_told(mark: int) -> None:
+    """No commit is due: the log may have nothing more for hours."""
+    again = ComesBack(UnfinishedGap(mark, 3, 0, "1;me-9;", 2))
+    again.read(*range(mark, 3))
+    again.commit.marks.finished(records(A, [1]))
+    assert again.tells(TELL_PAUSE) == ([(3, LowMark(2))] if mark == 1 else [])
+    again.commit.marks.finished(records(A, [2]))
+    assert again.tells(2 * TELL_PAUSE) == [(3, LowMark(3))]
+
+
+def test_what_waits_for_its_commit_is_not_told_to_be_done() -> None:
+    again = ComesBack(UnfinishedGap(1, 3, 0, "1;me-9;", 2))
+    again.commit.polled(again.assignment.take(records(A, [1, 2])).runs)
+    again.commit.marks.finished(records(A, [2]))
+    assert again.commit.next(TELL_PAUSE, NO_ROOM) == []
+    assert again.commit.tell_marks(TELL_PAUSE) == []
+
+
+@pytest.mark.parametrize("landed", [False, True])
+def test_no_commit_goes_back_behind_one_of_an_earlier_assignment(landed: bool) -> None:
+    """It may land after the group was asked where to begin."""
+    worn = Worn()
+    worn.commit.revoked([A])
+    worn.commit.assigned([A], {A: UnfinishedGap(4, 6, MOST_TIMES + 1, "1;other-1;")})
+    if landed:
+        assert worn.lands() == [3]
+        worn.commit.marks.finished(records(A, [3]))
+    assert worn.commit.tell_marks(TELL_PAUSE) == []
+    assert worn.commit.last_word([A]) is None

@@ -182,7 +182,11 @@ def resend_letter(
             return letter
         if not letter["topic"]:
             return _no(number, f"came from no topic, as a schedule's own: {_OWN_ID} instead")
-        send(message_of(letter))
+        try:
+            message = message_of(letter)
+        except Malformed as error:
+            return _no(number, f"can't be sent again: {error}")
+        send(message)
         connection.execute(query("mark_letter", schema), [letter["request_id"], number])
         note_changes(connection, [_change(letter, "resend")], by, schema=schema)
     return None

@@ -9,7 +9,7 @@ from feedback.contract.cloudevents import is_structured, unfold
 from feedback.contract.payloads import parse_json, write_json
 from feedback.contract.record import Headers, Record
 from feedback.errors import Malformed
-from feedback.journal.rows import stored_headers
+from feedback.journal.rows import readable_headers, stored_headers
 from feedback.operations.request_reads import Row
 
 
@@ -26,10 +26,14 @@ class DeadMessage(NamedTuple):
 
 
 def message_of(row: Row) -> DeadMessage:
-    """The message of a row of `dead_letters`."""
+    """The message of a row of `dead_letters`. Raises Malformed where its headers are unreadable."""
+    try:
+        headers = stored_headers(row["headers"])
+    except (TypeError, ValueError) as error:
+        raise Malformed(f"nobody can read the headers of its row: {error}") from None
     return DeadMessage(
         row["topic"], row["partition"], row["kafka_offset"], row["produced_at"], row["key"],
-        stored_headers(row["headers"]), row["payload"],
+        headers, row["payload"],
     )  # fmt: skip
 
 
@@ -38,7 +42,7 @@ def type_to_run(row: Row) -> str | None:
 
     A structured event's is the one in its body, whatever its header says.
     """
-    headers = dict(stored_headers(row["headers"]))
+    headers = dict(readable_headers(row["headers"]))
     if is_structured(headers.get("content-type")):
         try:
             # With an id, as whoever retries it may give it one.
@@ -51,7 +55,7 @@ def type_to_run(row: Row) -> str | None:
 
 def header_type(headers: Any) -> str | None:
     """The type that the headers of a row say."""
-    for name, value in stored_headers(headers):
+    for name, value in readable_headers(headers):
         if name == "ce_type" and value:
             return value.decode(errors="replace")
     return None

@@ -24,7 +24,7 @@ from consumer.gateway.pages.visitor import UI, Form, FormHere, Visitor, VisitorH
 from consumer.gateway.problems import NO_DEAD_LETTER, HttpProblem, invalid, unknown
 from feedback.contract.states import DeadLetterReason
 from feedback.errors import OncepoolError
-from feedback.journal.rows import stored_headers
+from feedback.journal.rows import readable_headers
 from feedback.operations.bounded import TookTooLong
 from feedback.operations.dead_letters import DeadLetterRef, Kind
 from feedback.operations.inspection import NEWEST
@@ -78,7 +78,7 @@ async def letter(request: Request, number: Number, who: VisitorHere) -> Response
     return page(
         request, who, "letter.html", title=f"Dead letter {number}", row=row,
         payload=view.payload(row["payload"]),
-        headers=view.headers(stored_headers(row["headers"])),
+        headers=view.headers(readable_headers(row["headers"])),
     )  # fmt: skip
 
 

@@ -20,7 +20,7 @@ from consumer.gateway.pages.snapshots import Snapshot
 from consumer.gateway.pages.visitor import UI, Visitor, VisitorHere
 from feedback.client.event_loop import in_thread
 from feedback.errors import OncepoolError
-from feedback.journal.rows import stored_headers
+from feedback.journal.rows import readable_headers
 from feedback.operations.inspection import NEWEST, OffsetsAsked
 from feedback.operations.request_reads import Row
 
@@ -160,7 +160,7 @@ def _side_by_side(who: Visitor, row: Row) -> Row:
     """Both payloads, with the lines marked in which they differ."""
     view = PayloadView(who.parts.settings.gateway_masked_fields, MOST_BESIDE)
     stored, other = _one_side(view, row, "payload"), _one_side(view, row, "other_payload")
-    other_type = dict(view.headers(stored_headers(row["other_headers"]))).get("ce_type")
+    other_type = dict(view.headers(readable_headers(row["other_headers"]))).get("ce_type")
     if not who.caller.may_see(other_type):
         other, other_type = Shown("", "of a type that your key is not for"), None
     left, right = differing(stored.text, other.text)

@@ -18,14 +18,14 @@ from feedback.contract.states import (
 )
 from feedback.journal.connections import Connection
 from feedback.journal.queries import execute
-from feedback.journal.rows import headers_of
+from feedback.journal.rows import HOLD_OPEN, headers_of
 from feedback.status.status import StatusFields
 
 _ERROR_LENGTH: Final = 500
 _EPOCH: Final = datetime.fromtimestamp(0, UTC)
 _MILLISECOND: Final = timedelta(milliseconds=1)
-_ROW_ONLY: Final = frozenset({"ce_id", "ce_type", "ce_notbefore"})
-"""Headers that the row's columns say; `ce_notbefore` was for its first arrival."""
+_ROW_ONLY: Final = frozenset({"ce_id", "ce_type"})
+"""Headers that the row's columns say."""
 
 
 class DueRow(NamedTuple):
@@ -107,12 +107,24 @@ def read_records(
 
 
 def _record(row: DueRow, order: int) -> Record:
-    pairs: Headers = [("ce_id", row.id.encode()), ("ce_type", row.type.encode())]
-    pairs += [pair for pair in headers_of(row.headers) if pair[0] not in _ROW_ONLY]
+    pairs = claimed_headers(row.id, row.type, row.headers)
     timestamp = (row.produced_at - _EPOCH) // _MILLISECOND
     return (
         row.topic, NOWHERE, NOWHERE, timestamp, row.key, row.payload, pairs, row.type, order,
     )  # fmt: skip
+
+
+def claimed_headers(id: str, type: str, headers: str | None) -> Headers:
+    """The headers of the record of a claimed row; `headers`: as its column has them, JSON text.
+
+    `ce_notbefore` was for the first arrival, and is told only where nobody could heed it then.
+    """
+    given = headers_of(headers)
+    left_out = _ROW_ONLY
+    if not any(name == HOLD_OPEN for name, _ in given):
+        left_out |= {"ce_notbefore"}
+    pairs: Headers = [("ce_id", id.encode()), ("ce_type", type.encode())]
+    return pairs + [pair for pair in given if pair[0] not in left_out]
 
 
 def verdict_of(row: DueRow) -> str | None:

@@ -6,13 +6,17 @@ import base64
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import orjson
 
 from feedback.contract.record import Headers
 from feedback.contract.states import State
 from feedback.status.status import StatusFields, StatusWrite
+
+HOLD_OPEN: Final = "oncepool-hold-open"
+"""A header that only rows have. Nobody has decided yet whether the request is held back, until when
+or under which reference: whoever reads the row does, as of the message that it comes from."""
 
 
 class StoredRequest(NamedTuple):

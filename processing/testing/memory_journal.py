@@ -13,9 +13,10 @@ from typing import Any, Final
 from feedback.contract.record import NOWHERE, Record, claim_token
 from feedback.contract.schedule import Schedule, StoredSchedule, TickRequest, decide, tick_of
 from feedback.contract.states import SCHEDULED, State
+from feedback.journal.claimed_rows import claimed_headers
 from feedback.journal.claims import LEASE
 from feedback.journal.coalescing import Key, Started
-from feedback.journal.rows import headers_json, headers_of
+from feedback.journal.rows import headers_json
 
 INSTANCE: Final = "sandbox"
 Row = dict[str, Any]
@@ -127,11 +128,7 @@ class MemoryJournal:
 
     @staticmethod
     def _record(row: Row, order: int) -> Record:
-        pairs: list[tuple[str, bytes | None]] = [
-            ("ce_id", row["id"].encode()), ("ce_type", row["type"].encode()),
-        ]  # fmt: skip
-        given = ("ce_id", "ce_type", "ce_notbefore")
-        pairs += [pair for pair in headers_of(row["headers"]) if pair[0] not in given]
+        pairs = claimed_headers(row["id"], row["type"], row["headers"])
         timestamp = int(row["produced_at"].timestamp() * 1000)
         return (
             row["topic"], NOWHERE, NOWHERE, timestamp, row["key"], row["payload"], pairs,

@@ -160,6 +160,7 @@ class EffectExternal:
         task.claimed_run = stored.run
         task.lost = 0  # what was lost before its claim was written with that
         task.fingerprint = stored.fingerprint
+        task.hold_open = False  # whoever claimed it had read it
         task.end(doubt)
         if not_done is not None and task.handler is not None:
             answer, result = ask_check(task, task.handler, chunk, self._log)

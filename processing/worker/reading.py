@@ -19,6 +19,7 @@ from feedback.contract.states import (
 )
 from feedback.contract.times import moment
 from feedback.errors import Malformed
+from feedback.journal.rows import HOLD_OPEN
 from processing.handlers.app import App
 from processing.handlers.decoder import Skip, decode
 from processing.handlers.errors import InvalidPayload
@@ -59,12 +60,12 @@ def read_task(
     task = Task(index, record, envelope)
     if claim is not None:
         task.claim = claim_token(limits.instance, claim)
-        if envelope.options.not_before is not None:  # it is over, or its row would not be due
-            envelope.options = envelope.options._replace(not_before=None)
+        _read_open_hold(task)
     else:
         task.decoded = decoder is not None
     handler = app.handlers.get(envelope.type)
     if handler is None:
+        task.hold_open = True
         reason = f"no handler of type {envelope.type!r} in this version of the consumer"
         task.end(Outcome(State.FAILED, UNKNOWN_TYPE, reason=safe_text(reason)))
         _delay(task, envelope.options.not_before)
@@ -72,6 +73,7 @@ def read_task(
     task.handler = handler
     task.timeout = _timeout(handler, envelope, limits)
     if not trusted:
+        task.hold_open = True
         task.fingerprint = _plain_fingerprint(task, handler)
         return task
     _parse(task, handler, limits)
@@ -82,7 +84,16 @@ def read_task(
             _hold(task, handler, envelope)
         except BaseException as error:  # noqa: BLE001 - of functions of the user's
             task.end(outcome_of(error))
+    task.hold_open = task.outcome is not None and task.outcome.state is State.FAILED
     return task
+
+
+def _read_open_hold(task: Task) -> None:
+    envelope = task.envelope
+    task.hold_was_open = envelope.headers.pop(HOLD_OPEN, None) is not None
+    if envelope.options.not_before is not None and not task.hold_was_open:
+        # It is over, or its row would not be due.
+        envelope.options = envelope.options._replace(not_before=None)
 
 
 def _timeout(handler: Handler, envelope: Envelope, limits: Limits) -> float:
@@ -139,7 +150,7 @@ def _hold(task: Task, handler: Handler, envelope: Envelope) -> None:
             task.reference = check_name("the reference", reference)
             task.end(Outcome(State.WAITING, COALESCING))
     if task.claim is not None:
-        # Only where nobody who knows its type has seen its row before: its row will tell.
+        # Only where nobody has decided it before: its row will tell.
         task.first_hold, task.outcome = task.outcome, None
 
 

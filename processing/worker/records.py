@@ -28,7 +28,7 @@ from feedback.contract.states import (
 )
 from feedback.journal.coalescing import Superseded
 from feedback.journal.result_outbox import ResultRecord, add_results
-from feedback.journal.rows import FailedRun, RequestRow, StoredRequest, headers_json
+from feedback.journal.rows import HOLD_OPEN, FailedRun, RequestRow, StoredRequest, headers_json
 from feedback.journal.writer import JournalWriter
 from feedback.status.status import StatusFields, StatusWrite
 from processing.handlers.handler import Handler
@@ -234,16 +234,23 @@ def _outcome_of(task: Task) -> Outcome:
     return task.outcome
 
 
-def _headers(task: Task) -> Headers | None:
-    """As a message would carry them whose value is the payload alone."""
+def _headers(task: Task) -> Headers:
+    """Of its row: as a message would carry them, and whether its hold is open."""
+    headers = [pair for pair in _as_of_message(task) or () if pair[0] != HOLD_OPEN]
+    return [*headers, (HOLD_OPEN, b"1")] if task.hold_open else headers
+
+
+def _as_of_message(task: Task) -> Headers | None:
+    """Whose value is the payload alone."""
     given, e = task.record[HEADERS], task.envelope
     if not task.decoded and not is_structured(dict(given or ()).get("content-type")):
         return given
     others = {name: value for name, value in e.headers.items() if name not in OURS}
     if e.options.content_type != JSON:
         others["content-type"] = e.options.content_type
-    # When it is due stands in its row.
-    options = e.options._replace(time=e.time, not_before=None)
+    # When it is due stands in its row, once that is decided.
+    due = e.options.not_before if task.hold_open else None
+    options = e.options._replace(time=e.time, not_before=due)
     return [
         *headers_for(e.id, e.type, **options.arguments(), reply_to=e.reply_to, extra=others),
     ]

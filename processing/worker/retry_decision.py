@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 
 from feedback.contract.headers import LONGEST_DELAY
 from feedback.contract.states import State
+from feedback.contract.times import moment
 from feedback.journal.coalescing import Arrival, CoalescingDecision
 from processing.handlers.options import WINDOWS
 from processing.handlers.outcomes import Outcome
@@ -29,12 +30,15 @@ def conclude(task: Task, now: datetime, draw: Callable[[], float]) -> None:
     if outcome.state is State.WAITING:
         # Nothing was tried: it waits for its time, or was given back.
         task.final = outcome if outcome.due is not None else replace(outcome, due=now)
-        return
-    if task.handler is None:
+    elif task.handler is None:
         # Nothing of its type was tried: the tries are the queue's own, and its handler's are kept.
         task.final, _ = decide(outcome, UNKNOWN_TYPE_POLICY, task.tries_before, now, draw)
     else:
         task.final, task.used = decide(outcome, task.handler.retries, task.used_before, now, draw)
+    asked = task.envelope.options.not_before
+    if task.hold_open and asked is not None and task.final.due is not None:
+        # Nothing of the type's is needed to know that it is not to be run before.
+        task.final = replace(task.final, due=max(task.final.due, moment(asked)))
 
 
 def decide(

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from feedback.contract.envelope import Envelope
 from feedback.contract.record import Record, kind_of
-from feedback.contract.states import RETRIED, UNKNOWN_TYPE, State
+from feedback.contract.states import COALESCING, DELAYED, RETRIED, UNKNOWN_TYPE, State
 from feedback.contract.times import moment
 from feedback.journal.rows import StoredRequest
 from feedback.status.status import DEFAULT_TTL
@@ -18,6 +18,8 @@ from processing.handlers.request import FollowUp, Request
 
 _KEPT = frozenset({State.RUNNING, State.IN_DOUBT})
 """States of a row under which the same run may go on."""
+_HOLDS = frozenset({DELAYED, COALESCING})
+"""Codes of what is held back."""
 
 
 class LostStart(NamedTuple):
@@ -36,8 +38,9 @@ class Task:
     __slots__ = (
         "asked_run", "claim", "claimed_run", "deaths", "decoded", "doubted_attempt", "envelope",
         "final", "fingerprint", "first_hold", "follow_ups", "handler", "hides_fingerprint",
-        "index", "losses", "lost", "outcome", "payload", "record", "reference", "result",
-        "seconds", "started", "stored", "timeout", "traced", "used", "window_start",
+        "hold_open", "hold_was_open", "index", "losses", "lost", "outcome", "payload", "record",
+        "reference", "result", "seconds", "started", "stored", "timeout", "traced", "used",
+        "window_start",
     )  # fmt: skip
 
     traced: Any  # the context of its run's span; not set where that has none
@@ -53,7 +56,12 @@ class Task:
         self.claim: str | None = None
         """The token under which its waiting row was claimed; None for a message."""
         self.first_hold: Outcome | None = None
-        """What holds a claimed row back that nobody who knows its type has seen before."""
+        """What holds a claimed row back whose hold nobody has decided before."""
+        self.hold_was_open = False
+        """Its claimed row says that nobody has."""
+        self.hold_open = False
+        """Nor is it decided now, as reading failed or something else came first: the row will say
+        so, and whoever reads it next decides."""
         self.decoded = False
         """Its record is no request by itself: a decoder made it one."""
         self.hides_fingerprint = False
@@ -153,8 +161,9 @@ class Task:
         if self.stored is not None:
             return self.stored.produced_at
         e = self.envelope
-        # Only among those of one reference the part of a millisecond matters.
-        return moment(min(e.time, time.time()) if self.reference is None else e.exact_time)
+        # Only among those of one reference, as it may have one, the part of a millisecond matters.
+        exact = self.reference is not None or self.hold_open
+        return moment(e.exact_time if exact else min(e.time, time.time()))
 
     @property
     def crashes(self) -> int:
@@ -171,9 +180,11 @@ class Task:
         """A claimed row was found: its runs go on, its first message's place is its place."""
         self.claimed_run = stored.run + self.lost  # its first start has the claim's
         self.hides_fingerprint = stored.own_fingerprint
-        if self.first_hold is not None and _is_new(stored):
+        was_open = self.hold_was_open or _is_new(stored)
+        if was_open and self.first_hold is not None:
             self.end(self.first_hold)
         else:
+            self.hold_open = was_open and self.hold_open
             self.reference = stored.coalesce_key
             self.window_start = stored.window_start
         e = self.envelope
@@ -181,7 +192,13 @@ class Task:
             e.partition, e.offset = stored.partition, stored.kafka_offset
 
     def end(self, outcome: Outcome, result: bytes | None = None) -> None:
-        """Says how it ends, and forgets what an earlier try said."""
+        """Says how it ends, and forgets what an earlier try said.
+
+        A hold that another end comes before is open again: nothing of it is written.
+        """
+        before = self.outcome
+        if before is not None and before.code in _HOLDS and outcome.code not in _HOLDS:
+            self.hold_open |= self.held
         self.outcome = outcome
         self.result = result
         self.final = None
@@ -222,6 +239,7 @@ class Task:
 def _is_new(stored: StoredRequest) -> bool:
     """A row of a request that was parked, asked for, retried as a message, or of an unknown type.
 
+    No worker has written it, or one of an older version: it does not say that its hold is open.
     Whoever knows its type fills in the fingerprint. A time of its own is no matter of its type.
     """
     if stored.fingerprint is not None:

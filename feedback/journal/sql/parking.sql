@@ -41,10 +41,10 @@ SET state = 'waiting', code = %(code)s, attempt = 1, used = 0, run = r.run + u.r
     headers = (
         SELECT coalesce(jsonb_agg(h), '[]') FROM (
             SELECT h FROM jsonb_array_elements(r.headers) h
-            WHERE h ->> 0 NOT IN ('ce_expirytime', 'ce_replyto')
+            WHERE h ->> 0 NOT IN ('ce_expirytime', 'ce_replyto', 'ce_notbefore')
             UNION ALL
             SELECT h FROM jsonb_array_elements(u.headers::jsonb) h
-            WHERE h ->> 0 IN ('ce_expirytime', 'ce_replyto')
+            WHERE h ->> 0 IN ('ce_expirytime', 'ce_replyto', 'ce_notbefore')
         ) merged
     )
 FROM unnest(

@@ -13,7 +13,7 @@ FROM {schema}.requests WHERE id = ANY ((SELECT string_to_array(%s, E'\x1f'))::te
 
 -- name: update_row
 -- Of a message whose payload could not be compared with the row's only how long it is wanted and who
--- asks is taken over. A row that was parked, or followed another, learns its reference here.
+-- asks is taken over, and that nobody could say what holds it back. A row that was parked, or followed another, learns its reference here.
 UPDATE {schema}.requests r
 SET state = %(state)s, code = %(code)s, attempt = %(attempt)s, used = %(used)s, run = %(run)s,
     crashes = %(crashes)s, lost_claims = %(lost_claims)s,
@@ -24,10 +24,10 @@ SET state = %(state)s, code = %(code)s, attempt = %(attempt)s, used = %(used)s, 
     headers = CASE WHEN %(keeps_payload)s THEN (
         SELECT coalesce(jsonb_agg(h), '[]') FROM (
             SELECT h FROM jsonb_array_elements(r.headers) h
-            WHERE h ->> 0 NOT IN ('ce_expirytime', 'ce_replyto')
+            WHERE h ->> 0 NOT IN ('ce_expirytime', 'ce_replyto', 'ce_notbefore', 'oncepool-hold-open')
             UNION ALL
             SELECT h FROM jsonb_array_elements(%(headers)s::jsonb) h
-            WHERE h ->> 0 IN ('ce_expirytime', 'ce_replyto')
+            WHERE h ->> 0 IN ('ce_expirytime', 'ce_replyto', 'ce_notbefore', 'oncepool-hold-open')
         ) merged
     ) ELSE %(headers)s END,
     topic = %(topic)s, partition = %(partition)s,

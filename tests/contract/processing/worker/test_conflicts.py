@@ -14,7 +14,7 @@ from pydantic import BaseModel, field_validator
 from feedback.contract.fingerprint import fingerprint
 from feedback.contract.record import Record
 from feedback.journal.parking import ParkedRequest, park
-from feedback.journal.rows import headers_json
+from feedback.journal.rows import HOLD_OPEN, headers_json
 from feedback.operations.request_reads import get_statuses
 from feedback.status.status import Status
 from processing import App, Message, RawMessage, Request
@@ -161,8 +161,8 @@ def test_an_instance_that_does_not_know_the_type_leaves_the_row_its_payload(
     row = queue.row("x")
     assert (row["payload"], row["fingerprint"]) == (before["payload"], before["fingerprint"])
     assert [name for name, _ in row["headers"]] == [
-        *(name for name, _ in before["headers"]), "ce_expirytime",
-    ], "how long it is wanted is the later message's word"  # fmt: skip
+        *(name for name, _ in before["headers"]), "ce_expirytime", HOLD_OPEN,
+    ], "how long it is wanted, and from when, is the later message's word"  # fmt: skip
     assert queue.query(f"SELECT own_fingerprint FROM {queue.schema}.requests") == [(True,)]
     del answers["x"]
     queue.again("x")

@@ -92,7 +92,7 @@ def sort_out(
             if task.stored is None or not _ours(task.claim, task.stored):
                 result.stale.append(task)
                 continue
-            task.adopt(task.stored)
+            task.adopt(task.stored, decided=task.index in decided)
             if task.outcome is None and _altered(task, task.stored):
                 _refuse(task, task.stored)
         elif task.stored is not None and conflicts(task, task.stored, reading):

@@ -176,15 +176,18 @@ class Task:
         e = self.envelope
         return e.topic, e.partition, e.offset
 
-    def adopt(self, stored: StoredRequest) -> None:
-        """A claimed row was found: its runs go on, its first message's place is its place."""
+    def adopt(self, stored: StoredRequest, *, decided: bool) -> None:
+        """A claimed row was found: its runs go on, its first message's place is its place.
+
+        Held back it is where nobody has seen to that before, and its end is not `decided`.
+        """
         self.claimed_run = stored.run + self.lost  # its first start has the claim's
         self.hides_fingerprint = stored.own_fingerprint
         was_open = self.hold_was_open or _is_new(stored)
-        if was_open and self.first_hold is not None:
+        if was_open and self.first_hold is not None and not decided:
             self.end(self.first_hold)
         else:
-            self.hold_open = was_open and self.hold_open
+            self.hold_open = was_open and (self.hold_open or self.first_hold is not None)
             self.reference = stored.coalesce_key
             self.window_start = stored.window_start
         e = self.envelope

@@ -233,3 +233,14 @@ def test_a_resend_that_cannot_be_read_leaves_its_own_hold_open(
     come_again(held, "a")
     assert (held.rows()["a"], seen) == (("waiting", "delayed"), [])
     assert held.row("a")["due_at"] == DUE
+
+
+def test_a_decided_end_is_not_replaced_by_a_hold(held: Queue, seen: list[Any]) -> None:
+    """Its second crash makes it dead, and an operator's retry has it held back."""
+    parked(held, "a", "coalesce")
+    held.run(*held.claimed("a"), suspect=Suspect(None, (), ("x",), 2))
+    assert held.rows()["a"] == ("dead", "worker_died")
+    with psycopg.connect(held.url, autocommit=True) as connection:
+        retry(connection, ["a"], By("ann"), schema=held.schema)
+    held.again("a")
+    assert (held.rows()["a"], seen) == (("waiting", "coalescing"), [])

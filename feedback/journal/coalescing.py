@@ -18,6 +18,7 @@ from psycopg import sql
 
 from feedback.contract.record import Headers
 from feedback.contract.states import State
+from feedback.journal.rows import readable_headers_of
 from feedback.status.status import StatusFields
 
 Key: TypeAlias = tuple[str, str]
@@ -66,6 +67,8 @@ class Waiter(NamedTuple):
     fingerprint: bytes | None
     own_fingerprint: bool
     status_ttl: int | None
+    headers: str | None = None
+    """JSON."""
 
     @property
     def newness(self) -> _Newness:
@@ -76,6 +79,7 @@ class Waiter(NamedTuple):
         """The same row with its place taken."""
         return Superseded(
             self.id, self.type, self.run, self.attempt, winner, self.status_ttl,
+            readable_headers_of(self.headers),
             fingerprint=None if self.own_fingerprint else self.fingerprint,
         )  # fmt: skip
 
@@ -90,6 +94,7 @@ class Superseded(NamedTuple):
     superseded_by: str
     status_ttl: int | None
     headers: Headers = []  # noqa: RUF012 - nobody writes to it
+    """They say who wants to hear of its end."""
     fingerprint: bytes | None = None
     """None also where producers could not compare it."""
     state: State = State.SUPERSEDED
@@ -193,7 +198,7 @@ class Coalescing:
         self._waiters = sql.SQL(
             "SELECT id, type, coalesce_key, produced_at, created_at,"
             " coalesce(window_start, created_at), run, attempt, fingerprint, own_fingerprint,"
-            " status_ttl FROM {requests}"
+            " status_ttl, headers::text FROM {requests}"
             " WHERE state = 'waiting' AND token IS NULL AND {wanted}"
             " ORDER BY id FOR UPDATE"
         ).format(**names)

@@ -9,14 +9,14 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from psycopg import errors
 
-from feedback.contract.record import Headers, claim_token
+from feedback.contract.record import claim_token
 from feedback.contract.states import State
 from feedback.journal.coalescing import Superseded
 from feedback.journal.commits import Commits
 from feedback.journal.connections import Connection, notify_due
 from feedback.journal.queries import execute
 from feedback.journal.result_outbox import ResultRecord, add_results
-from feedback.journal.rows import headers_of
+from feedback.journal.rows import readable_headers_of
 
 ClaimNames: TypeAlias = Iterable[tuple[str, int]]
 """(id, order) of claimed rows."""
@@ -153,15 +153,7 @@ def give_back(
 
 def read_superseded(rows: Iterable[tuple[Any, ...]]) -> list[Superseded]:
     """What the statements return that make rows `superseded`."""
-    return [Superseded(*row[:6])._replace(headers=_readable(row[6])) for row in rows]
-
-
-def _readable(headers: str | None) -> Headers:
-    """A row's headers, which say who wants to hear of its end; none where they say nothing."""
-    try:
-        return headers_of(headers)
-    except (TypeError, ValueError):  # of another version, or written by hand
-        return []
+    return [Superseded(*row[:6])._replace(headers=readable_headers_of(row[6])) for row in rows]
 
 
 class EndedRow(Protocol):

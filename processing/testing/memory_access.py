@@ -157,7 +157,7 @@ class MemoryCoalescing(Coalescing):
             Waiter(
                 row["id"], row["type"], row["coalesce_key"], row["produced_at"], row["created_at"],
                 row["window_start"] or row["created_at"], row["run"], row["attempt"],
-                row["fingerprint"], row["own_fingerprint"], row["status_ttl"],
+                row["fingerprint"], row["own_fingerprint"], row["status_ttl"], row["headers"],
             )
             for row in journal.rows.values()
             if row["state"] == State.WAITING and row["token"] is None

@@ -13,6 +13,7 @@ from typing import Any
 import psycopg
 
 from feedback.contract.counts import Count, NotRun
+from feedback.contract.headers import reply_channel
 from feedback.contract.record import is_read_again
 from feedback.contract.states import DUPLICATE, READ_AGAIN, DeadLetterReason, State
 from feedback.journal.coalescing import Arrival, Coalescing
@@ -208,7 +209,10 @@ class Transaction:
             follow(task, verdict)
         fate.ousted = [waiter.replaced_by(winner) for waiter, winner in verdict.ousted]
         self._results.add_ousted(cursor, fate.ousted)
-        return [StatusWrite.of(row.status(now), ttl=row.status_ttl) for row in fate.ousted]
+        return [
+            StatusWrite.of(row.status(now), ttl=row.status_ttl, reply_to=reply_channel(row.headers))
+            for row in fate.ousted
+        ]
 
     def _tell(
         self, fate: Dedup, writes: list[StatusWrite], times: tuple[datetime, datetime],

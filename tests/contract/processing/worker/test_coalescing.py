@@ -53,6 +53,18 @@ def test_the_newest_of_a_reference_runs(queue: Queue, ran: list[Any]) -> None:
     assert [name for name, _ in ran] == ["free", "c", "d"]
 
 
+def test_who_waits_for_the_one_that_gives_way_hears_of_it(queue: Queue) -> None:
+    for number, channel in enumerate(("first", "second")):
+        at = f"2026-01-01T00:00:0{number}Z"
+        record = queue.record(
+            channel, "count", {"sku": "s"}, ce_time=at, ce_replyto=f"hints-{channel}"
+        )
+        queue.run(record)
+    assert queue.told("first")["state"] == "superseded"
+    ended = next(way for way in reversed(queue.ways) if way[0] == "first")
+    assert ended[3] == "hints-first"
+
+
 def test_a_row_tells_the_reference_that_the_function_named_in_every_state(
     queue: Queue, answers: dict[str, Any]
 ) -> None:

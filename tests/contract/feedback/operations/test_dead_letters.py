@@ -364,28 +364,6 @@ def test_one_that_is_not_sent_stays(journal: Journal, letter: Callable[..., int]
     assert len(list_dead(journal.connection, {}, 10, schema=journal.schema)) == 1
 
 
-@pytest.mark.parametrize("headers", ['[[["x"], null]]', '[["ce_type", 1]]', '[["ce_type"]]'])
-def test_headers_in_a_foreign_form_keep_no_other_from_the_list(
-    journal: Journal, letter: Callable[..., int], headers: str
-) -> None:
-    """Written by hand, or by another version."""
-    sent: list[DeadMessage] = []
-    number, other = letter(headers=headers), letter({"ce_id": "a", "ce_type": "t"})
-    rows = list_dead(journal.connection, {}, 9, schema=journal.schema)
-    assert {row["id"]: row["type"] for row in rows} == {number: None, other: "t"}
-    shown = show_dead(
-        journal.connection, DeadLetterRef("message", str(number)), schema=journal.schema
-    )
-    assert shown is not None
-    assert shown["type"] is None
-    assert "nobody can read the headers" in refused(journal, number)
-    answer = resend_letter(journal.connection, number, sent.append, BY, schema=journal.schema)
-    assert isinstance(answer, Refusal)
-    assert "nobody can read the headers" in answer.reason
-    assert sent == []
-    assert drop_letters(journal.connection, [number], BY, schema=journal.schema) == []
-
-
 def test_messages_are_dropped_unless_they_were_retried(
     journal: Journal, letter: Callable[..., int]
 ) -> None:

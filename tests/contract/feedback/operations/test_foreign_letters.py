@@ -1,0 +1,53 @@
+"""Dead letters whose headers stand in another form, on real PostgreSQL."""
+
+from __future__ import annotations
+
+import pytest
+
+from feedback.operations.dead_letters import (
+    DeadLetterRef,
+    drop_letters,
+    list_dead,
+    resend_letter,
+    retry_letter,
+    show_dead,
+)
+from feedback.operations.dead_message import DeadMessage
+from feedback.operations.explanations import Refusal
+from feedback.operations.request_actions import By
+from tests.support.journal import Journal
+
+BY = By("ann", "header repaired")
+
+
+def put(journal: Journal, offset: int, headers: str) -> int:
+    journal.insert(
+        "dead_letters", topic="requests", partition=0, kafka_offset=offset, reason="malformed",
+        detail="?", payload=b"1", headers=headers, produced_at="2026-05-01 12:00+00",
+    )  # fmt: skip
+    (last,) = journal.rows("SELECT max(id) AS id FROM {s}.dead_letters")
+    return int(last["id"])
+
+
+@pytest.mark.parametrize("headers", ['[[["x"], null]]', '[["ce_type", 1]]', '[["ce_type"]]'])
+def test_headers_in_a_foreign_form_keep_no_other_from_the_list(
+    journal: Journal, headers: str
+) -> None:
+    """Written by hand, or by another version."""
+    connection, schema = journal.connection, journal.schema
+    number, other = put(journal, 0, headers), put(journal, 1, '[["ce_type", "dA=="]]')
+    rows = list_dead(connection, {}, 9, schema=schema)
+    assert {row["id"]: row["type"] for row in rows} == {number: None, other: "t"}
+    shown = show_dead(connection, DeadLetterRef("message", str(number)), schema=schema)
+    assert shown is not None
+    assert shown["type"] is None
+
+    sent: list[DeadMessage] = []
+    for answer in (
+        retry_letter(connection, number, BY, schema=schema),
+        resend_letter(connection, number, sent.append, BY, schema=schema),
+    ):
+        assert isinstance(answer, Refusal)
+        assert "nobody can read the headers" in answer.reason
+    assert sent == []
+    assert drop_letters(connection, [number], BY, schema=schema) == []

@@ -11,6 +11,8 @@ from typing import Any, Final, TypeAlias
 
 import psycopg
 
+from feedback.postgres_times import TimesCursor
+
 Connection: TypeAlias = psycopg.Connection[Any]
 
 CONNECT_TIMEOUT: Final = 5
@@ -48,6 +50,7 @@ def open_connection(
 ) -> Connection:
     """A connection in autocommit mode. Raises psycopg.OperationalError.
 
+    Its cursors read times beyond all clocks as the nearest ones that can be counted with.
     `name` is what pg_stat_activity shows. `timeouts` are settings of the session in seconds, as
     lock_timeout; 0 = none. A transaction takes as long as it does, whatever the database has: what
     was sent or run in one that is ended would be again, for ever. `prepare_threshold` is how often
@@ -58,6 +61,7 @@ def open_connection(
     connection = psycopg.connect(
         url,
         autocommit=True,
+        cursor_factory=TimesCursor,
         prepare_threshold=prepare_threshold,
         connect_timeout=connect_timeout,
         application_name=name,

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from feedback.outbox.names import CONFLICT, DROPPED_CONFLICT, WINDOW, in_schema
+from feedback.sql_times import nearest
 
 if TYPE_CHECKING:
     import psycopg
@@ -96,11 +97,12 @@ SELECT id, state, settled_at IS NOT NULL,
     sent_at IS NOT NULL AND NOT coalesce(code = ANY(%s), false)
 FROM :schema.all_requests WHERE id = ANY(%s)
 """
-_STATS: Final = """
+_STATS: Final = f"""
 SELECT type, sender, state, count(*) AS n,
-    round(greatest(extract(epoch FROM now() - min(created_at)), 0), 1)::float8 AS oldest
+    round(greatest(extract(epoch FROM now() - min({nearest("created_at")})), 0), 1)::float8
+        AS oldest
 FROM :schema.requests GROUP BY type, sender, state ORDER BY type, sender, state
-"""
+"""  # noqa: S608 - of constants
 
 
 class OutboxFilter(NamedTuple):

@@ -13,6 +13,7 @@ from feedback.outbox.relay.answers import AnswerPolicy, Ended
 from feedback.outbox.relay.batch import BatchMarks
 from feedback.outbox.relay.database import RelayDatabase
 from feedback.outbox.relay.settling import Settling
+from feedback.postgres import open_connection
 from feedback.status.memory_store import MemoryStatusStore
 from feedback.status.status import StatusFields, StatusWrite
 from tests.support.outbox import Outbox
@@ -25,7 +26,7 @@ class Asked:
 
     def __init__(self, outbox_: Outbox, *ids: str, type_: str = "t") -> None:
         self.outbox = outbox_
-        self.connection = psycopg.connect(outbox_.url, autocommit=True)
+        self.connection = open_connection(outbox_.url, "oncepool relay")
         self.store = MemoryStatusStore()
         self.told: list[Ended] = []
         self.settling = Settling(

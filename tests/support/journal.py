@@ -11,6 +11,7 @@ import psycopg
 from psycopg import sql
 from psycopg.rows import dict_row
 
+from feedback.journal.connections import open_connection
 from tests.support.waiting import eventually
 
 T = TypeVar("T")
@@ -29,7 +30,7 @@ class Journal:
     def __init__(self, url: str, schema: str) -> None:
         self.url = url
         self.schema = schema
-        self.connection = psycopg.connect(url, autocommit=True, options="-c lock_timeout=20s")
+        self.connection = open_connection(url, "oncepool tests", timeouts={"lock_timeout": 20.0})
 
     def put(self, id: str, state: str = "dead", **columns: Any) -> str:
         """Writes a row of `requests`; finished now, unless it waits or runs.

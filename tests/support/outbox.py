@@ -19,6 +19,8 @@ from psycopg.rows import class_row, dict_row
 from sqlalchemy import orm
 from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
+from feedback.postgres_times import TimesCursor
+
 T = TypeVar("T")
 
 
@@ -38,7 +40,9 @@ class Outbox:
     def __init__(self, url: str, schema: str) -> None:
         self.url = url
         self.schema = schema
-        self.connection = psycopg.connect(url, autocommit=True, row_factory=dict_row)
+        self.connection = psycopg.connect(
+            url, autocommit=True, row_factory=dict_row, cursor_factory=TimesCursor
+        )
 
     def rows(self, query: str = "SELECT * FROM :schema.requests ORDER BY seq") -> list[Any]:
         """Rows as dicts; `:schema` is the outbox's."""

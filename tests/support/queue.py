@@ -9,6 +9,7 @@ from typing import Any
 import psycopg
 
 from feedback.journal.claims import ClaimRequest, claim
+from feedback.journal.connections import open_connection
 from processing import App, Request, RetryPolicy
 from processing.handlers.decoder import Message, RawMessage
 from tests.support.executor import Bench
@@ -127,7 +128,7 @@ class Queue(Bench):
     def claimed(self, *ids: str) -> list[Any]:
         self.due(*ids)
         self.order += 1
-        with psycopg.connect(self.url, autocommit=True) as connection:
+        with open_connection(self.url, "oncepool maintenance") as connection:
             haul = claim(connection, INSTANCE, ClaimRequest(self.order, 100), schema=self.schema)
         found = {dict(row.record[6] or ())["ce_id"].decode(): row for row in haul.rows}  # type: ignore[union-attr]
         return [found[name].record for name in ids]

@@ -6,8 +6,8 @@ import itertools
 from typing import Any
 
 import orjson
-import psycopg
 
+from feedback.journal.connections import open_connection
 from feedback.journal.rows import headers_json
 
 _FIELDS: dict[str, Any] = {
@@ -22,7 +22,7 @@ class WaitingRows:
 
     def __init__(self, url: str, schema: str) -> None:
         self.schema = schema
-        self.connection = psycopg.connect(url, autocommit=True)
+        self.connection = open_connection(url, "oncepool tests")
         self._offsets = itertools.count()
 
     def add(self, *ids: str, due_in: float = -1.0, produced_in: float = -60.0, **more: Any) -> None:

@@ -14,6 +14,7 @@ from feedback.outbox.relay.batch import NOT_CONFIRMED, BackingOff, BatchMarks, C
 from feedback.outbox.relay.window import SILENCE, TOO_LATE, window_values
 from feedback.outbox.rows import as_json
 from feedback.postgres import Connection
+from feedback.sql_times import nearest
 
 _SHARDS: Final = """
 INSERT INTO :schema.shards (sender, shard) SELECT %s, generate_series(0, %s)
@@ -40,7 +41,7 @@ FOR UPDATE OF s SKIP LOCKED
 # the index on ids, so not with characters beyond ASCII: a key may be any bytes, and no text.
 _ROWS: Final = f"""
 SELECT seq, id, type, key, payload, headers::text,
-    least(greatest(created_at, 'epoch'), '9999-12-30Z'), failures, coalesce({TOO_LATE}, false)
+    created_at, failures, coalesce({TOO_LATE}, false)
 FROM (
     SELECT r.*, sum(octet_length(r.payload)) OVER (ORDER BY r.seq) - octet_length(r.payload)
         AS before
@@ -72,7 +73,7 @@ ORDER BY seq
 _SENT: Final = f"""
 UPDATE :schema.requests
 SET state = 'sent', sends = sends + 1, tries = tries + 1, failures = 0, sent_at = now(),
-    next_at = greatest(now(), not_before) + make_interval(secs => least(
+    next_at = {nearest("greatest(now(), not_before)")} + make_interval(secs => least(
         {SILENCE} * 2 ^ least(tries, 30), greatest({SILENCE}, %(longest)s))),
     code = NULL, error = NULL
 WHERE seq = ANY(%(rows)s) AND state = 'unsent'

@@ -6,13 +6,14 @@ from typing import Final, NamedTuple
 
 from feedback.outbox.names import SHARDS, in_schema
 from feedback.postgres import Connection
+from feedback.sql_times import nearest
 
 LONGEST: Final = "2s"
 """What a statement may take: the producer's database has other things to do."""
 
 # Each part ends at a bound, so that a look costs the same however many rows there are, and is in
 # the order of an index: without, the table may be read from an end where there are none of them.
-_DEPTH: Final = """
+_DEPTH: Final = f"""
 SELECT state, n, coalesce(greatest(0, extract(epoch FROM now() - since)), 0)::float8 FROM (
     SELECT 'unsent', (
         SELECT count(*) FROM (
@@ -22,7 +23,7 @@ SELECT state, n, coalesce(greatest(0, extract(epoch FROM now() - since)), 0)::fl
     ), (
         SELECT min(created_at) FROM generate_series(0, %(shards)s - 1) AS parts (part)
         CROSS JOIN LATERAL (
-            SELECT created_at FROM :schema.requests
+            SELECT {nearest("created_at")} AS created_at FROM :schema.requests
             WHERE sender = %(sender)s AND shard = part AND state = 'unsent'
             ORDER BY seq LIMIT 1
         ) AS first
@@ -34,17 +35,18 @@ SELECT state, n, coalesce(greatest(0, extract(epoch FROM now() - since)), 0)::fl
             ORDER BY sent_at, seq LIMIT %(most)s
         ) AS counted
     ), (
-        SELECT sent_at FROM :schema.requests WHERE sender = %(sender)s AND state = 'sent'
+        SELECT {nearest("sent_at")} FROM :schema.requests
+        WHERE sender = %(sender)s AND state = 'sent'
         ORDER BY sent_at, seq LIMIT 1
     )
     UNION ALL
-    SELECT 'dead', count(*), min(created_at) FROM (
+    SELECT 'dead', count(*), min({nearest("created_at")}) FROM (
         SELECT created_at FROM :schema.requests
         WHERE sender = %(sender)s AND state IN ('unanswered', 'undeliverable')
         ORDER BY seq LIMIT %(most)s
     ) AS counted
 ) AS found (state, n, since)
-"""
+"""  # noqa: S608 - of constants
 
 
 class OutboxDepth(NamedTuple):

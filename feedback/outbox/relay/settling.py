@@ -35,7 +35,7 @@ PAGE: Final = 1_000
 _TRY_LOCK: Final = "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0))"
 _PAGE: Final = f"""
 SELECT seq, id, type, state, encode(fingerprint, 'hex'), seen, sends, tries,
-    coalesce(next_at <= now(), true), {TOO_LATE}, created_at, true, sent_at
+    coalesce(next_at <= now(), true), {TOO_LATE}, created_at, true, sent_at::text AS place
 FROM :schema.requests
 WHERE sender = %(sender)s AND state IN ('sent', 'unanswered') AND (sent_at, seq) > (
     coalesce(%(at)s::timestamptz, now() - make_interval(secs => %(young)s), '-infinity'), %(seq)s)
@@ -90,8 +90,8 @@ class Settling:
         self._writer = FindingsWriter(schema, inbox=inbox)
         self._texts = {text: in_schema(text, schema).encode() for text in _TEXTS}
         self._other_types = LeftOut()
-        self._place: tuple[datetime, int] | None = None
-        """The last row of the pass so far."""
+        self._place: tuple[str, int] | None = None
+        """The last row of the pass so far; its time as the database has it, which may be any."""
         self.ended = 0
         """Ends that were written here."""
         self.again = 0
@@ -234,7 +234,7 @@ class Settling:
             except Exception:
                 log.exception("request %s has ended, and the callback failed", ended.id)
 
-    def _rows(self, connection: Connection, young: float | None) -> list[tuple[SentRow, datetime]]:
+    def _rows(self, connection: Connection, young: float | None) -> list[tuple[SentRow, str]]:
         """The next rows, and when they were sent."""
         at, seq = self._place or (None, 0)
         values = {

@@ -6,15 +6,22 @@ import time
 import uuid
 from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 
 import psycopg
 import pytest
 
 from feedback import outbox
+from feedback.contract.states import State
+from feedback.outbox.relay.answers import AnswerPolicy
 from feedback.outbox.relay.batch import MOST_FAILURES
 from feedback.outbox.relay.database import RelayDatabase
 from feedback.outbox.relay.kafka import TopicSender
+from feedback.outbox.relay.settling import Settling
 from feedback.outbox.relay.turns import SendTurns
+from feedback.postgres import open_connection
+from feedback.status.memory_store import MemoryStatusStore
+from feedback.status.status import StatusFields, StatusWrite
 from stack import Stack
 from tests.support.outbox import Outbox
 from tests.support.topic_reader import ids
@@ -27,7 +34,7 @@ class Rounds:
         self._outbox = outbox_
         self._later = later
         self._turns = SendTurns("default", sender)
-        self._connection = psycopg.connect(outbox_.url, autocommit=True)
+        self._connection = open_connection(outbox_.url, "oncepool relay")
         self._database = RelayDatabase(self._connection, outbox_.schema, "default")
         self._database.prepare()
 
@@ -37,6 +44,17 @@ class Rounds:
             pass
         self._outbox.run("UPDATE :schema.requests SET next_at = now() WHERE state = 'unsent'")
         self._later()
+
+    def settle(self, state: State) -> None:
+        """Has all that was sent end so."""
+        store, now = MemoryStatusStore(), datetime.now(UTC)
+        for row in self._outbox.rows():
+            if row["state"] == "sent":
+                about = StatusFields(row["id"], row["type"], state, 1, code="ok", attempt=1, at=now)
+                store.write([StatusWrite(row["id"], about.encode(), 60)])
+        settling = Settling(self._outbox.schema, "default", store, AnswerPolicy(), inbox=False)
+        while settling.page(self._connection):
+            pass
 
     def close(self) -> None:
         """Leaves the outbox as it is."""
@@ -128,3 +146,5 @@ def test_rows_in_a_foreign_form_harm_themselves_alone(
         one.round()
     assert ends(outbox_) == {("undeliverable", "malformed"): 7, ("sent", None): 9}
     assert "its headers are no list" in caplog.text
+    one.settle(State.DONE)
+    assert ends(outbox_) == {("undeliverable", "malformed"): 7, ("done", "ok"): 9}

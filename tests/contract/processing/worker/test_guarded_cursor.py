@@ -29,6 +29,8 @@ def make_app(seen: Seen) -> App:
         seen.append((request.id, id(tx), left, tx.rowcount, type(tx.fetchone())))
         tx.execute("SELECT 1")
         match payload:
+            case "infinity":
+                tx.execute("SELECT 'infinity'::timestamptz").fetchone()
             case "close":
                 tx.close()
             case "dicts":
@@ -69,3 +71,9 @@ def test_a_cursor_is_used_again_and_does_not_outlive_its_connection(
     bench.executor.close()
     bench.run(bench.record("again", "look", "fine"))
     assert bench.rows()["again"] == ("done", "ok")
+
+
+def test_a_handler_reads_times_as_psycopg_does(bench: Bench) -> None:
+    """The journal's own are made safe. What a handler's mean nobody else knows."""
+    bench.run(bench.record("r", "look", "infinity"))
+    assert bench.rows() == {"r": ("failed", "handler_error")}

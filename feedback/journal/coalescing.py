@@ -158,7 +158,7 @@ def judge(
         verdict.superseded |= {one.id: best for one in coming if one.id != best}
         if best != winner.id:
             continue
-        since = now if waiter is None else waiter.window_start
+        since = now if waiter is None else min(waiter.window_start, now)
         last = since + timedelta(seconds=winner.window_cap)
         due = min(now + timedelta(seconds=winner.window), max(now, last))
         verdict.due[winner.id] = (due, since)

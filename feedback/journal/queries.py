@@ -11,7 +11,10 @@ from typing import Any
 import psycopg
 from psycopg import sql
 
+from feedback.sql_times import nearest
+
 _NAME = re.compile(r"^-- name: (\w+)$", re.MULTILINE)
+_NEAREST = re.compile(r"\{nearest ([\w.]+)\}")
 
 
 @functools.cache
@@ -19,7 +22,8 @@ def _texts() -> dict[str, str]:
     texts: dict[str, str] = {}
     for file in (files("feedback.journal") / "sql").iterdir():
         if file.name.endswith(".sql"):
-            _, *parts = _NAME.split(file.read_text("utf-8"))
+            text = _NEAREST.sub(lambda found: nearest(found[1]), file.read_text("utf-8"))
+            _, *parts = _NAME.split(text)
             texts |= {n: body.strip() for n, body in zip(parts[::2], parts[1::2], strict=True)}
     return texts
 
@@ -27,6 +31,8 @@ def _texts() -> dict[str, str]:
 @functools.cache
 def query(name: str, schema: str) -> str:
     """The statement of this name, its ``{schema}`` filled in. Raises KeyError for an unknown one.
+
+    In the files ``{nearest column}`` is a time that can be counted with (see sql_times.py).
 
     Text, not sql.Composed: psycopg caches what it makes of a text.
     """

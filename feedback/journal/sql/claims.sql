@@ -15,7 +15,7 @@ WITH RECURSIVE types AS (
     ) next
     WHERE types.n < %(most)s
 )
-SELECT type, extract(epoch FROM due_at - statement_timestamp())::float8 FROM types ORDER BY n
+SELECT type, extract(epoch FROM {nearest due_at} - statement_timestamp())::float8 FROM types ORDER BY n
 
 -- name: claim_due
 -- statement_timestamp(), as a volatile clock_timestamp() would keep the index from being used; and
@@ -51,9 +51,9 @@ SET token = %(token)s, run = r.run + 1, lost_claims = r.lost_claims + (r.token I
 WHERE r.ctid = ANY (ARRAY(
     SELECT ctid FROM counted WHERE before < %(bytes)s AND place <= %(most)s
 ))
-RETURNING r.id, r.type, r.topic, least(greatest(r.produced_at, 'epoch'), '9999-12-30Z'), r.key, r.payload, r.headers::text, r.crashes,
-          r.lost_claims, r.coalesce_key, least(greatest(coalesce(r.not_before, r.created_at), 'epoch'), '9999-12-30Z'),
-          least(greatest(r.created_at, 'epoch'), '9999-12-30Z'), pg_current_xact_id()::text
+RETURNING r.id, r.type, r.topic, r.produced_at, r.key, r.payload, r.headers::text, r.crashes,
+          r.lost_claims, r.coalesce_key, coalesce(r.not_before, r.created_at), r.created_at,
+          pg_current_xact_id()::text
 
 -- name: claims_between
 -- What an instance has claimed whose leases end between two times from now, type by type along

@@ -20,9 +20,9 @@ SELECT at, type, count(*)::bigint AS n,
        percentile_disc(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY wait) AS wait,
        percentile_disc(ARRAY[0.5, 0.95]) WITHIN GROUP (ORDER BY run) AS run
 FROM (
-    SELECT floor(extract(epoch FROM finished_at) / %(step)s)::bigint * %(step)s AS at, type,
-           greatest(0, extract(epoch FROM created_at - produced_at))::float8 AS wait,
-           greatest(0, extract(epoch FROM finished_at - created_at))::float8 AS run
+    SELECT floor(extract(epoch FROM {nearest finished_at}) / %(step)s)::bigint * %(step)s AS at, type,
+           greatest(0, extract(epoch FROM {nearest created_at} - {nearest produced_at}))::float8 AS wait,
+           greatest(0, extract(epoch FROM {nearest finished_at} - {nearest created_at}))::float8 AS run
     FROM {schema}.requests
     WHERE finished_at >= %(since)s AND state = ANY (%(states)s) AND requests.run = 1
       AND not_before IS NULL

@@ -5,8 +5,8 @@
 -- name: waiting_by_type
 -- The index of due rows holds all that is asked for.
 SELECT type, count(*)::bigint AS waiting, count(*) FILTER (WHERE due_at <= now())::bigint AS due,
-       greatest(0, extract(epoch FROM now() - min(created_at)))::float8 AS oldest,
-       greatest(0, extract(epoch FROM now() - min(due_at)))::float8 AS overdue
+       greatest(0, extract(epoch FROM now() - min({nearest created_at})))::float8 AS oldest,
+       greatest(0, extract(epoch FROM now() - min({nearest due_at})))::float8 AS overdue
 FROM {schema}.requests WHERE state = 'waiting' GROUP BY type ORDER BY type
 
 -- name: open_questions
@@ -51,13 +51,13 @@ WITH RECURSIVE waiting AS (
 SELECT 'waiting', count(*)::bigint, NULL::float8 FROM waiting
 UNION ALL
 SELECT what, n, coalesce(greatest(0, extract(epoch FROM now() - since)), 0)::float8 FROM (
-    SELECT 'due', (SELECT count(*) FROM due)::bigint, min(due_at) FROM types
+    SELECT 'due', (SELECT count(*) FROM due)::bigint, min({nearest due_at}) FROM types
     UNION ALL
-    SELECT 'in_doubt', count(*)::bigint, min(finished_at) FROM doubts
+    SELECT 'in_doubt', count(*)::bigint, min({nearest finished_at}) FROM doubts
     UNION ALL
-    SELECT 'dead', count(*)::bigint, min(finished_at) FROM dead
+    SELECT 'dead', count(*)::bigint, min({nearest finished_at}) FROM dead
     UNION ALL
-    SELECT 'dead_letter', count(*)::bigint, min(at) FROM letters
+    SELECT 'dead_letter', count(*)::bigint, min({nearest at}) FROM letters
 ) AS found (what, n, since)
 
 -- name: ended_by_type

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import Counter
 
@@ -141,6 +142,17 @@ def test_rows_that_hold_no_request_are_dead_and_stop_no_neighbour(rows: WaitingR
     told = rows.query(f"SELECT request_id, state, code FROM {rows.schema}.results")
     gone = ("bad-older", "superseded", "superseded")
     assert set(told) == {gone, *((name, "dead", "malformed") for name in dead)}
+
+
+@pytest.mark.parametrize("time", ["-infinity", "infinity"])
+def test_a_due_time_without_end_stops_no_type(rows: WaitingRows, time: str) -> None:
+    """Where a difference of such times is no error, an endless wait would be one."""
+    rows.add("first")
+    rows.add("odd", type="odd")
+    rows.query(f"UPDATE {rows.schema}.requests SET due_at = '{time}' WHERE id = 'odd'")
+    haul = take(rows, 10)
+    assert sorted(ids(haul)) == (["first", "odd"] if time == "-infinity" else ["first"])
+    assert haul.due_in is None or math.isfinite(haul.due_in)
 
 
 def test_claims_that_ran_out_can_be_left_to_whoever_has_them(rows: WaitingRows) -> None:

@@ -9,9 +9,11 @@ import pytest
 
 from feedback.contract.record import Record
 from processing import App, Retry
+from processing.ipc.frames import Suspect
 from processing.worker import effect_external
 from stack import Stack
 from tests.support.executor import Bench
+from tests.support.queue import FAR, Queue
 
 MICROSECONDS = 1_700_000_000_000_000
 """What some producers give for milliseconds."""
@@ -178,3 +180,44 @@ def test_a_call_of_which_nobody_can_make_a_row_fails_no_neighbour(
     bench.run(*[bench.record(name, "call", {}) for name in "abc"])
     done = ("done", "ok")
     assert bench.rows() == {"a": done, "b": ("failed", "handler_error"), "c": done}
+
+
+BEYOND = ("-infinity", "0044-03-15 00:00Z BC", "10000-01-01 00:00Z", "infinity")
+
+
+@pytest.mark.parametrize("time", BEYOND)
+@pytest.mark.parametrize("kind", ["once", "call"])
+def test_rows_with_times_beyond_all_clocks_run_like_their_neighbours(
+    queue: Queue, ran: list[Any], kind: str, time: str
+) -> None:
+    """As SQL by hand writes them. A suspect, too: it came back at once, for ever."""
+    queue.run(*(queue.record(name, kind, {}, ce_notbefore=FAR) for name in "abc"))
+    (suspect,) = queue.claimed("c")
+    records = queue.claimed("a", "b")
+    far_away(queue, time, "produced_at", "created_at", "not_before", "window_start")
+    assert queue.run(*records).returned == []
+    assert queue.run(suspect, suspect=Suspect(None, (), ("x",), 1)).returned == []
+    assert queue.rows() == dict.fromkeys("abc", ("done", "ok"))
+    assert sorted(name for name, _ in ran) == ["a", "b", "c"]
+    far_away(queue, time, "finished_at")
+    queue.run(queue.record("a", kind, {}), queue.record("d", kind, {}))
+    assert (queue.state("a"), queue.state("d")) == (("done", "ok"), ("done", "ok"))
+
+
+@pytest.mark.parametrize("time", BEYOND)
+def test_the_newest_of_a_reference_runs_beside_one_with_such_times(queue: Queue, time: str) -> None:
+    """Its window has not begun later than now, and ends."""
+    queue.run(queue.record("a", "count", {"sku": "s"}), queue.record("x", "count", {"sku": "t"}))
+    far_away(queue, time, "created_at", "window_start", "not_before")
+    queue.query(f"UPDATE {queue.schema}.coalesced SET produced_at = '{time}'")
+    queue.run(queue.record("b", "count", {"sku": "s"}), queue.record("y", "count", {"sku": "u"}))
+    assert queue.rows() == {
+        "a": ("superseded", "superseded"), "b": ("waiting", "coalescing"),
+        "x": ("waiting", "coalescing"), "y": ("waiting", "coalescing"),
+    }  # fmt: skip
+
+
+def far_away(queue: Queue, time: str, *columns: str) -> None:
+    """Of all rows."""
+    changes = ", ".join(f"{column} = '{time}'" for column in columns)
+    queue.query(f"UPDATE {queue.schema}.requests SET {changes}")

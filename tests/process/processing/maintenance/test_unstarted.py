@@ -304,7 +304,7 @@ def test_what_was_parked_is_not_refused_where_its_neighbours_cannot_be_looked_up
     ready: StartMaintenance, rows: WaitingRows, stack: Stack, statuses: RedisStatusStore
 ) -> None:
     rows.add("r-1", type="pay", state="done", code="ok", due_in=0.0)
-    rows.query(f"UPDATE {rows.schema}.requests SET produced_at = 'infinity'")
+    rows.query(f"UPDATE {rows.schema}.requests SET state = 'novel'")  # of a newer version
     maintenance = ready()
 
     maintenance.send(Park(1, "parked", [message(1), message(2)], [], [], [], True))
@@ -312,7 +312,7 @@ def test_what_was_parked_is_not_refused_where_its_neighbours_cannot_be_looked_up
     eventually(lambda: sum(frame.answered for frame in maintenance.received(PartAnswered)) == 2)
     eventually(lambda: state_of(statuses, "r-1") == ("failed", "database_unavailable"))
     assert state_of(statuses, "r-2") == ("waiting", "parked")
-    assert rows.states() == {"r-1": "done", "r-2": "waiting"}
+    assert rows.states() == {"r-1": "novel", "r-2": "waiting"}
     assert eventually(lambda: counters(stack, rows.schema)) == {
         ("pay", "failed", "database_unavailable"): 1, ("pay", "waiting", "parked"): 1,
     }  # fmt: skip

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 from hypothesis import given
 from hypothesis import strategies as st
 
+from feedback.contract.times import LATEST
 from feedback.journal.coalescing import Arrival, Key, Started, Waiter, judge
 
 NOW = datetime(2030, 1, 1, tzinfo=UTC)
@@ -96,6 +97,13 @@ def test_the_window_restarts_up_to_its_cap() -> None:
     assert due == NOW + timedelta(seconds=5)
     due, _ = judge([arrival("d")], [waiter("c", since=99)], {}, NOW).due["d"]
     assert due == NOW, "never in the past"
+
+
+def test_a_window_that_began_later_than_now_begins_now() -> None:
+    """By another's clock, or as SQL by hand wrote it."""
+    far = waiter("a")._replace(window_start=LATEST)
+    due, since = judge([arrival("b", cap=7 * 86_400)], [far], {}, NOW).due["b"]
+    assert (due, since) == (NOW + timedelta(seconds=10), NOW)
 
 
 @given(st.lists(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)), max_size=5), max_size=6))

@@ -31,7 +31,7 @@ def wrong_combinations(s: Settings) -> list[str]:
     if s.max_payload > s.max_in_hand_bytes:
         problems.append(
             f"max_payload ({s.max_payload}) is above max_in_hand_bytes ({s.max_in_hand_bytes}):"
-            " one such request would never fit; raise max_in_hand_bytes or lower max_payload"
+            " one such request is beyond the bound; raise max_in_hand_bytes or lower max_payload"
         )
     if s.kafka_protocol == "consumer":
         problems += [

@@ -301,7 +301,7 @@ class Commit:
 
     def tell_marks(self, now: float) -> list[Action]:
         """The last commit before the group is left: how far it is finished."""
-        if self._open is not None or self.rejoining:
+        if self._open is not None or self.rejoining or self._repair.pending:
             return []
         self.marks.going(now)
         return self._tell(now)

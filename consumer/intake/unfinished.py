@@ -85,7 +85,8 @@ class Unfinished:
                 reading.floor, reading.gap = gap.committed, gap
                 reading.begun = gap.begun or 0
                 reading.committed = gap.committed
-                reading.told = LowMark(gap.mark, gap.times, gap.begun)
+                # What was begun may have been filled in here: see marks.py.
+                reading.told = LowMark(gap.mark, gap.times)
 
     def revoked(self, places: Iterable[Place]) -> None:
         """Partitions are gone; what is in hand of them stays in hand."""
@@ -268,8 +269,10 @@ class Unfinished:
             if offset is None or told is None:
                 continue
             mark = self.mark(place, offset, going=going)
-            # What is worn is told once more where what stood at the mark has ended.
-            risen = mark.offset > told.offset or mark.times < told.times
+            # What is worn is told once more where what stood at the mark has ended. That it would
+            # be worn further is told with a commit that hands records out, and by none for itself.
+            risen = mark.times < told.times
+            risen |= mark.times == told.times and mark.offset > told.offset
             if mark != told if going else risen:
                 found[place] = offset
         return found

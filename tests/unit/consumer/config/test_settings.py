@@ -215,7 +215,7 @@ def test_properties_that_the_protocol_owns_are_refused_with_the_reason(name: str
             {"outbox_routes": {"a": {"properties": {"bootstrap.servers": "x"}}}},
             "outbox_routes: bootstrap.servers of a can't be set",
         ),
-        ({"max_payload": 11, "max_in_hand_bytes": 10}, "such request would never fit"),
+        ({"max_payload": 11, "max_in_hand_bytes": 10}, "such request is beyond the bound"),
         ({"worker_memory_limit": "1MiB"}, "could not even load its libraries"),
         (
             {"worker_memory_limit": "200MiB", "worker_max_rss": "200MiB"},

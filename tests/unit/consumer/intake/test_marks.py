@@ -241,7 +241,9 @@ def test_what_waits_for_its_commit_is_not_told_to_be_done() -> None:
     again.commit.polled(again.assignment.take(records(A, [1, 2])).runs)
     again.commit.marks.finished(records(A, [2]))
     assert again.commit.next(TELL_PAUSE, NO_ROOM) == []
-    assert again.commit.tell_marks(TELL_PAUSE) == []
+    [told] = again.commit.tell_marks(TELL_PAUSE)
+    assert isinstance(told, SendCommit)
+    assert told.marks == {A: LowMark(1, 0, 2)}
 
 
 @pytest.mark.parametrize("landed", [False, True])
@@ -255,3 +257,39 @@ def test_no_commit_goes_back_behind_one_of_an_earlier_assignment(landed: bool) -
         worn.commit.marks.finished(records(A, [3]))
     assert worn.commit.tell_marks(TELL_PAUSE) == []
     assert worn.commit.last_word([A]) is None
+
+
+def test_a_mark_is_worn_no_further_by_a_partition_that_comes_back() -> None:
+    """Its records still run: nothing of it is handed out, and no owner has died."""
+    assignment = Assignment()
+    commit = Commit(assignment, "me", Unfinished())
+    gap = UnfinishedGap(0, 10, MOST_TIMES, "1;other-1;")
+    told: list[LowMark] = []
+    for turn in range(6):
+        commit.assigned([A], {A: gap})
+        commit.polled(assignment.take(records(A, range(10))).runs)
+        for now in (2 * turn * TELL_PAUSE, (2 * turn + 1) * TELL_PAUSE):
+            for action in commit.next(now, PLENTY):
+                assert isinstance(action, SendCommit)
+                told.append(action.marks[A])
+                commit.answered(Answered(action.metadata, None, {A: None}))
+                gap = UnfinishedGap(told[-1].offset, 10, told[-1].times, action.metadata)
+        commit.revoked([A])
+    assert told == [LowMark(1, MOST_TIMES + 1)]
+
+
+def test_what_nobody_has_begun_is_told_at_the_end_also_of_a_gap_of_one_s_own() -> None:
+    """The connection was lost, and with it the last word; nothing was handed out since."""
+    assignment = Assignment()
+    commit = Commit(assignment, "me", Unfinished())
+    commit.assigned([A])
+    commit.polled(assignment.take(records(A, range(3))).runs)
+    [sent] = commit.next(0.0, PLENTY)
+    assert isinstance(sent, SendCommit)
+    commit.answered(Answered(sent.metadata, None, {A: None}))
+    commit.marks.departed([], records(A, [0, 2]))  # 1 still runs
+    commit.revoked([A])
+    commit.assigned([A], {A: UnfinishedGap(0, 3, 0, sent.metadata)})
+    [told] = commit.tell_marks(TELL_PAUSE)
+    assert isinstance(told, SendCommit)
+    assert told.marks == {A: LowMark(0, 0, 1)}

@@ -47,7 +47,9 @@ from tests.chaos.real.producer import ChaosProducer
 from tests.chaos.real.resources import Sample, Watch
 from tests.chaos.real.schedule import schedule
 from tests.chaos.real.sides import Sides
+from tests.chaos.real.topic import all_messages
 from tests.chaos.real.traffic import NOT_TO_FORGET, Traffic
+from tests.chaos.real.unplaced import find_places
 from tests.chaos.real.witness import Witness, channel_of, channels_of_clients
 
 PROTOCOLS = {
@@ -236,6 +238,8 @@ class Episode:
             struck=struck, heard=witness.heard, ended_by_itself=by_itself,
         )  # fmt: skip
         producer.end()
+        if producer.ledger.unplaced:
+            find_places(producer.ledger, all_messages(place.kafka, plan.name))
         sides.finish(facts)
         codes = [member.stop() for member in members.alive]
         facts.ended_by_itself += [f"exit code {code}" for code in codes if code not in CODES]

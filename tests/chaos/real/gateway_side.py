@@ -14,14 +14,13 @@ import sys
 import time
 from pathlib import Path
 
-from confluent_kafka import Consumer, TopicPartition
-
 from stack.places import free_port
 from tests.chaos.real.gateway_callers import GatewayCallers
 from tests.chaos.real.gateway_facts import GatewayFacts
 from tests.chaos.real.members import ROOT
 from tests.chaos.real.place import Place
 from tests.chaos.real.producer import Copy, SendLedger
+from tests.chaos.real.topic import all_messages
 from tests.chaos.real.traffic import Item, Kind
 from tests.support.proxy import Proxy
 
@@ -170,30 +169,10 @@ class GatewaySide:
 
 def messages(kafka: str, topic: str) -> list[tuple[str, int, int, float]]:
     """Id, partition, offset and time (seconds since the epoch) of each message with an id."""
-    consumer = Consumer({"bootstrap.servers": kafka, "group.id": f"{topic}-copies",
-                         "enable.auto.commit": False, "enable.partition.eof": False,
-                         "isolation.level": "read_uncommitted"})  # fmt: skip
     found: list[tuple[str, int, int, float]] = []
-    try:
-        partitions = consumer.list_topics(topic, timeout=30).topics[topic].partitions
-        spots = [TopicPartition(topic, number, 0) for number in partitions]
-        ends = {s.partition: consumer.get_watermark_offsets(s, timeout=30)[1] for s in spots}
-        consumer.assign(spots)
-        until = time.monotonic() + 120
-        while any(_position(consumer, spot) < ends[spot.partition] for spot in spots):
-            assert time.monotonic() < until, "the topic can't be read to its end"
-            for message in consumer.consume(1000, 0.5):
-                if message.error() is None:
-                    name = dict(message.headers() or []).get("ce_id") or b""
-                    text = name.decode(errors="replace") if isinstance(name, bytes) else name
-                    found.append((text, message.partition() or 0, message.offset() or 0,
-                                  message.timestamp()[1] / 1000))  # fmt: skip
-    finally:
-        consumer.close()
+    for message in all_messages(kafka, topic):
+        name = dict(message.headers() or []).get("ce_id") or b""
+        text = name.decode(errors="replace") if isinstance(name, bytes) else name
+        found.append((text, message.partition() or 0, message.offset() or 0,
+                      message.timestamp()[1] / 1000))  # fmt: skip
     return found
-
-
-def _position(consumer: Consumer, spot: TopicPartition) -> int:
-    """Offset of the next message; below 0 before the first one was read."""
-    [here] = consumer.position([spot])
-    return max(0, here.offset)

@@ -67,6 +67,8 @@ class SendLedger:
 
     items: dict[str, Item] = field(default_factory=dict)
     copies: list[Copy] = field(default_factory=list)
+    unplaced: list[tuple[Copy, Any]] = field(default_factory=list)
+    """Copies whose offset nobody has told, each with its message: see unplaced.py."""
     ends: dict[str, tuple[str, str]] = field(default_factory=dict)
     """Id -> state and code that ended it for the producer."""
     answered: list[tuple[float, float]] = field(default_factory=list)
@@ -183,8 +185,12 @@ class ChaosProducer:
             if error is not None:
                 self.ledger.undelivered += 1
                 return
-            copy = Copy(item.id, item.kind, number, message.partition(), message.offset(), sent)
-            self.ledger.copies.append(copy)
+            offset = message.offset()
+            copy = Copy(item.id, item.kind, number, message.partition(), offset or 0, sent)
+            if offset is None:
+                self.ledger.unplaced.append((copy, message))
+            else:
+                self.ledger.copies.append(copy)
 
         while True:
             try:

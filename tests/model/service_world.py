@@ -331,7 +331,7 @@ class World(group.World):
         """A main process turns."""
         if process.runs and not process.fatal:
             instance.once(process)
-        elif instance.draining and not process.frozen:
+        elif self.lives(process) and not process.frozen:
             instance.tend()
 
     def work(self, process: Process, instance: Instance) -> None:
@@ -383,6 +383,11 @@ class World(group.World):
             instance.pool.database(up=False)
             instance.give_up(instance.pool.take_unstarted())
 
+    def lives(self, process: Process) -> bool:
+        """It is a member, or has left in peace and ends what it has in hand; nobody killed it."""
+        draining = self.instances[process.number].draining
+        return (process.alive or draining) and not process.killed
+
     def follow(self) -> None:
         """A member that stops drains; one whose workers never start ends."""
         for process in self.processes:
@@ -412,7 +417,7 @@ class World(group.World):
         for process in self.processes:
             instance = self.instances[process.number]
             instance.faults = False
-            if process.alive or instance.draining:
+            if self.lives(process):
                 instance.pool.database(up=True)
                 instance.tend()
                 instance.claim()
@@ -444,7 +449,7 @@ class World(group.World):
         return [
             self.instances[p.number].pool.in_hand
             for p in self.processes
-            if (p.alive or self.instances[p.number].draining) and not p.killed
+            if self.lives(p)
         ]
 
 

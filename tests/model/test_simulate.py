@@ -25,6 +25,12 @@ def test_a_seed_is_a_schedule(seed: int) -> None:
     )
 
 
+def test_a_killed_member_that_was_about_to_leave_holds_no_claim() -> None:
+    schedule = Schedule(20_122_751, "service")
+    schedule.run()
+    assert schedule.broken == ""
+
+
 @pytest.mark.parametrize("error", [pool_world.Violation, KeyError])
 def test_whatever_is_raised_breaks_the_schedule(
     error: type[Exception], monkeypatch: pytest.MonkeyPatch

@@ -155,10 +155,10 @@ def result_record(task: Task) -> ResultRecord:
 
 
 def ended_at(task: Task, now: datetime) -> datetime:
-    """When its handler ended; `now` where none ran."""
+    """When its handler ended; `now` where none ran. Never later, though a clock was set back."""
     if task.started is None:
         return now
-    return datetime.fromtimestamp(task.started + task.seconds, UTC)
+    return min(now, datetime.fromtimestamp(task.started + task.seconds, UTC))
 
 
 def status_of(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
@@ -39,6 +40,7 @@ def pay(payload: dict[str, Any], request: Request[Any], tx: Any) -> Receipt:
 @app.handler("once")
 def once(payload: dict[str, Any], request: Request[Any]) -> int:
     entered.append(request.id)
+    time.sleep(payload.get("takes", 0.0))  # real time, of which the sandbox's clock knows nothing
     if payload["fail"] >= len(entered):
         raise ValueError("boom")
     return 7
@@ -218,15 +220,16 @@ def test_statuses_of_an_outage_are_lost_and_the_journal_has_the_answer(sandbox: 
 def test_a_failure_that_could_not_be_read_before_it_is_sent_again_is_no_answer(
     sandbox: Sandbox,
 ) -> None:
-    assert sandbox.client.call("once", {"fail": 1}, request_id="o", timeout=1).state == "failed"
+    payload = {"fail": 1, "takes": 0.005}
+    assert sandbox.client.call("once", payload, request_id="o", timeout=1).state == "failed"
     with sandbox.redis_away():
-        sandbox.client.submit("once", {"fail": 1}, request_id="o")
+        sandbox.client.submit("once", payload, request_id="o")
         with pytest.raises(WaitTimeout):
             sandbox.client.wait("o", 1)
     with pytest.raises(WaitTimeout):  # what ran meanwhile has told nobody
         sandbox.client.wait("o", 1)
     with sandbox.redis_away():
-        sandbox.client.submit("once", {"fail": 1}, request_id="o")
+        sandbox.client.submit("once", payload, request_id="o")
     assert sandbox.client.wait("o", 1).state == "done"
 
 

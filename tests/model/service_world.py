@@ -446,11 +446,7 @@ class World(group.World):
 
     def in_hand(self) -> list[int]:
         """What living instances have left in hand."""
-        return [
-            self.instances[p.number].pool.in_hand
-            for p in self.processes
-            if self.lives(p)
-        ]
+        return [self.instances[p.number].pool.in_hand for p in self.processes if self.lives(p)]
 
 
 HAPPENINGS: dict[Callable[[World, Process, Instance], None], float] = {

@@ -68,7 +68,8 @@ def read_task(
         task.hold_open = True
         reason = f"no handler of type {envelope.type!r} in this version of the consumer"
         task.end(Outcome(State.FAILED, UNKNOWN_TYPE, reason=safe_text(reason)))
-        _delay(task, envelope.options.not_before)
+        if claim is None:  # else it has come by the clock that counts, though not by this one
+            _delay(task, envelope.options.not_before)
         return task
     task.handler = handler
     task.timeout = _timeout(handler, envelope, limits)

@@ -75,9 +75,11 @@ def _lost_claims(task: Task, final: Outcome) -> int:
 
     Many who do not know its type may have been lost with it, and it was not to blame: one is told.
     """
-    if task.handler is not None:
-        return int(final.begun and not task.handler.redelivery)
     before = 0 if task.stored is None else task.stored.lost_claims
+    if task.handler is not None:
+        # A claimed row that is held back only now may have been begun when it was not.
+        begun = final.begun or (task.claim is not None and task.held and before > 0)
+        return int(begun and not task.handler.redelivery)
     return int(before > 0 or may_have_begun(task.record))
 
 

@@ -6,9 +6,10 @@ from feedback.contract.times import EARLIEST, LATEST
 
 
 def nearest(column: str) -> str:
-    """SQL: a time that is not NULL, or the nearest one from EARLIEST to LATEST.
+    """SQL: a time, or the nearest one from EARLIEST to LATEST; NULL stays NULL.
 
     For sums and differences, which the database refuses of infinities. What is only read the
     connection makes safe (see postgres_times.py).
     """
-    return f"least(greatest({column}, '{EARLIEST.isoformat()}'), '{LATEST.isoformat()}')"
+    bounded = f"least(greatest({column}, '{EARLIEST.isoformat()}'), '{LATEST.isoformat()}')"
+    return f"CASE WHEN {column} IS NOT NULL THEN {bounded} END"  # greatest() leaves NULLs out

@@ -33,7 +33,7 @@ FROM (SELECT *, sum(octet_length(payload))
 -- As list_dead.
 SELECT kind, id, request_id, type, reason, right(detail, 1000) AS detail, at, topic, partition,
        kafka_offset, (
-           SELECT decode(h->>1, 'base64') FROM jsonb_array_elements(
+           SELECT {header_value h} FROM jsonb_array_elements(
                CASE WHEN jsonb_typeof(headers) = 'array' THEN headers ELSE '[]' END) h
            WHERE type IS NULL AND h->>0 = 'ce_type' AND h->>1 <> '' LIMIT 1) AS ce_type
 
@@ -45,7 +45,7 @@ SELECT kind, coalesce(id::text, request_id) AS name, at FROM {schema}.dead
 -- A condition on view `dead`. The type of a message is what its header says, and of two headers of one
 -- name the first that is not empty, as where it is shown.
 CASE WHEN kind = 'request' THEN type LIKE ANY (%(types)s) ELSE (
-    SELECT decode(h->>1, 'base64') FROM jsonb_array_elements(
+    SELECT {header_value h} FROM jsonb_array_elements(
         CASE WHEN jsonb_typeof(headers) = 'array' THEN headers ELSE '[]' END) h
     WHERE h->>0 = 'ce_type' AND h->>1 <> '' LIMIT 1
 ) LIKE ANY (%(types_bytes)s) END
@@ -57,7 +57,7 @@ CASE WHEN kind = 'request' THEN type LIKE ANY (%(types)s) ELSE (
  OR EXISTS (
     SELECT FROM jsonb_array_elements(
         CASE WHEN kind = 'message' AND jsonb_typeof(headers) = 'array' THEN headers ELSE '[]' END) h
-    WHERE h->>0 = 'ce_type' AND position(%(search_bytes)s IN decode(h->>1, 'base64')) > 0))
+    WHERE h->>0 = 'ce_type' AND position(%(search_bytes)s IN {header_value h}) > 0))
 
 -- name: dead_of_name
 -- What a name on the command line may mean: a message's number, or a request's id.

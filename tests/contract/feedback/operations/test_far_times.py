@@ -11,6 +11,7 @@ from feedback.operations import inspection
 from feedback.operations.request_reads import get_statuses, list_requests, show_request
 from feedback.operations.request_search import search
 from feedback.operations.statistics import figures
+from feedback.sql_times import nearest
 from tests.support.journal import Journal
 
 BEYOND = ("-infinity", "0044-03-15 00:00Z BC", "10000-01-01 00:00Z", "infinity")
@@ -37,3 +38,8 @@ def test_they_are_shown_and_counted_like_their_neighbours(journal: Journal, time
     assert sum(row["n"] for row in inspection.times_over_time(read, 60, 60, schema=schema))
     assert inspection.coalesced_groups(read, 60, 9, schema=schema).rows == []
     assert inspection.most_resent(read, 60, 9, schema=schema).rows == []
+
+
+def test_no_time_is_none(journal: Journal) -> None:
+    text = f"SELECT {nearest('at')} FROM (VALUES (NULL::timestamptz)) AS none (at)"
+    assert journal.connection.execute(text).fetchall() == [(None,)]

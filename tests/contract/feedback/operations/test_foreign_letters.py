@@ -8,8 +8,10 @@ from feedback.operations.dead_letters import (
     DeadLetterRef,
     drop_letters,
     list_dead,
+    list_dead_heads,
     resend_letter,
     retry_letter,
+    select_dead,
     show_dead,
 )
 from feedback.operations.dead_message import DeadMessage
@@ -38,6 +40,11 @@ def test_headers_in_a_foreign_form_keep_no_other_from_the_list(
     number, other = put(journal, 0, headers), put(journal, 1, '[["ce_type", "dA=="]]')
     rows = list_dead(connection, {}, 9, schema=schema)
     assert {row["id"]: row["type"] for row in rows} == {number: None, other: "t"}
+    heads = list_dead_heads(connection, {}, 9, schema=schema)
+    assert {row["id"]: row["type"] for row in heads} == {number: None, other: "t"}
+    for filters in ({"type": "t"}, {"types": ["t"]}, {"search": "t"}):
+        chosen = [one.name for one in select_dead(connection, filters, schema=schema)]
+        assert str(other) in chosen
     shown = show_dead(connection, DeadLetterRef("message", str(number)), schema=schema)
     assert shown is not None
     assert shown["type"] is None

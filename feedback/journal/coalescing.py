@@ -16,10 +16,11 @@ from typing import Any, NamedTuple, TypeAlias
 import psycopg
 from psycopg import sql
 
+from feedback.contract.headers import reply_channel
 from feedback.contract.record import Headers
 from feedback.contract.states import State
 from feedback.journal.rows import readable_headers_of
-from feedback.status.status import StatusFields
+from feedback.status.status import StatusFields, StatusWrite
 
 Key: TypeAlias = tuple[str, str]
 """(type, reference)"""
@@ -106,6 +107,18 @@ class Superseded(NamedTuple):
             self.id, self.type, self.state, self.run, code=self.code, attempt=self.attempt, at=at,
             fingerprint=self.fingerprint, superseded_by=self.superseded_by,
         )  # fmt: skip
+
+
+def superseded_statuses(
+    rows: Iterable[Superseded], at: datetime, ttl: int | None = None
+) -> list[StatusWrite]:
+    """Of rows whose place a newer one has taken; `ttl` where a row says none."""
+    return [
+        StatusWrite.of(
+            row.status(at), ttl=row.status_ttl or ttl, reply_to=reply_channel(row.headers)
+        )
+        for row in rows
+    ]
 
 
 class Started(NamedTuple):

@@ -9,11 +9,10 @@ from datetime import UTC, datetime
 
 from feedback.contract.counts import AnyCounts, Count
 from feedback.journal.claimed_rows import UnreadableRow
-from feedback.journal.coalescing import Superseded
+from feedback.journal.coalescing import Superseded, superseded_statuses
 from feedback.journal.rows import StoredRequest
 from feedback.status.status import StatusWrite
 from processing.ipc.frames import Frame
-from processing.maintenance.unstarted import superseded_statuses
 
 
 @dataclass(frozen=True, slots=True)

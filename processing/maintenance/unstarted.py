@@ -40,7 +40,6 @@ from feedback.contract.states import (
 )
 from feedback.contract.times import moment
 from feedback.errors import Malformed
-from feedback.journal.coalescing import Superseded
 from feedback.journal.dead_letters import DeadLetter
 from feedback.journal.parking import ParkedRequest
 from feedback.journal.rows import StoredRequest, headers_json
@@ -260,16 +259,6 @@ def stored_statuses(
         )
         for name, row in rows.items()
     ]  # fmt: skip
-
-
-def superseded_statuses(rows: Iterable[Superseded], at: datetime, ttl: int) -> list[StatusWrite]:
-    """Of rows whose place a newer one has taken."""
-    return [
-        StatusWrite.of(
-            row.status(at), ttl=row.status_ttl or ttl, reply_to=reply_channel(row.headers)
-        )
-        for row in rows
-    ]
 
 
 def _parcel(

@@ -13,10 +13,9 @@ from typing import Any
 import psycopg
 
 from feedback.contract.counts import Count, NotRun
-from feedback.contract.headers import reply_channel
 from feedback.contract.record import is_read_again
 from feedback.contract.states import DUPLICATE, READ_AGAIN, DeadLetterReason, State
-from feedback.journal.coalescing import Arrival, Coalescing
+from feedback.journal.coalescing import Arrival, Coalescing, superseded_statuses
 from feedback.journal.dead_letters import conflict_letter
 from feedback.journal.rows import RequestRow, StoredRequest
 from feedback.journal.writer import CLOSED, JournalWriter
@@ -209,10 +208,7 @@ class Transaction:
             follow(task, verdict)
         fate.ousted = [waiter.replaced_by(winner) for waiter, winner in verdict.ousted]
         self._results.add_ousted(cursor, fate.ousted)
-        return [
-            StatusWrite.of(row.status(now), ttl=row.status_ttl, reply_to=reply_channel(row.headers))
-            for row in fate.ousted
-        ]
+        return superseded_statuses(fate.ousted, now)
 
     def _tell(
         self, fate: Dedup, writes: list[StatusWrite], times: tuple[datetime, datetime],

@@ -13,7 +13,8 @@ FROM {schema}.requests WHERE id = ANY ((SELECT string_to_array(%s, E'\x1f'))::te
 
 -- name: update_row
 -- Of a message whose payload could not be compared with the row's only how long it is wanted and who
--- asks is taken over, and that nobody could say what holds it back. A row that was parked, or followed another, learns its reference here.
+-- asks is taken over, and that nobody could say what holds it back. A row that was parked, or followed
+-- another, learns its reference here.
 UPDATE {schema}.requests r
 SET state = %(state)s, code = %(code)s, attempt = %(attempt)s, used = %(used)s, run = %(run)s,
     crashes = %(crashes)s, lost_claims = %(lost_claims)s,

@@ -11,7 +11,7 @@ import pytest
 
 from feedback.contract.record import Record, read_again
 from feedback.contract.states import State
-from feedback.journal.claims import Superseded
+from feedback.journal.coalescing import Superseded, superseded_statuses
 from feedback.journal.rows import StoredRequest, stored_headers
 from feedback.status.status import Status, StatusWrite
 from processing.ipc.frames import Frame
@@ -25,7 +25,6 @@ from processing.maintenance.unstarted import (
     parking,
     perhaps_parked,
     stored_statuses,
-    superseded_statuses,
 )
 from processing.maintenance.unstarted_handling import UnstartedHandling
 from processing.settings import MaintenanceSettings

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
@@ -61,7 +62,7 @@ def group_lag(settings: Settings) -> list[Lag]:
     client = admin_client(settings)
     topics = _places(client, settings)
     waiting = dict.fromkeys(topics, 0)
-    if places := [place for of_topic in topics.values() for place in of_topic]:
+    if places := list(chain(*topics.values())):
         with _told():
             committed = {(p.topic, p.partition): p.offset for p in _committed(settings, places)}
             ends = _offsets(client, places, LATEST)
@@ -77,8 +78,7 @@ def group_unfinished(settings: Settings) -> list[UnfinishedOffsets]:
     Of a live instance that is what it has in hand. Raises ConsumerError where the brokers don't
     answer.
     """
-    topics = _places(admin_client(settings), settings)
-    places = [place for of_topic in topics.values() for place in of_topic]
+    places = list(chain(*_places(admin_client(settings), settings).values()))
     if not places:
         return []
     with _told():

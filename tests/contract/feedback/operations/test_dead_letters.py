@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import base64
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -27,32 +26,10 @@ from feedback.operations.dead_message import DeadMessage
 from feedback.operations.explanations import Refusal
 from feedback.operations.inspection import latest_changes
 from feedback.operations.request_actions import By, Moved
+from tests.support.dead_letters import AT
 from tests.support.journal import Journal
 
 BY = By("ann", "header repaired")
-AT = datetime(2026, 5, 1, 12, tzinfo=UTC)
-
-
-@pytest.fixture
-def letter(journal: Journal) -> Callable[..., int]:
-    """Writes a dead letter: its headers as a dict, its number comes back."""
-    offsets = iter(range(1000))
-
-    def put(sent: dict[str, str | None] | None = None, /, **columns: Any) -> int:
-        pairs = [
-            [name, None if value is None else base64.b64encode(value.encode()).decode()]
-            for name, value in (sent or {}).items()
-        ]
-        row = {
-            "topic": "requests", "partition": 0, "kafka_offset": next(offsets),
-            "produced_at": AT, "reason": "malformed", "detail": "header ce_id is missing",
-            "payload": b'{"n": 1}', "key": b"k-1", "headers": orjson.dumps(pairs).decode(),
-        }  # fmt: skip
-        journal.insert("dead_letters", **{**row, **columns})
-        (last,) = journal.rows("SELECT max(id) AS id FROM {s}.dead_letters")
-        return int(last["id"])
-
-    return put
 
 
 def retried(journal: Journal, number: int, **options: Any) -> Moved:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 
 from feedback.operations.dead_letters import (
@@ -22,22 +24,13 @@ from tests.support.journal import Journal
 BY = By("ann", "header repaired")
 
 
-def put(journal: Journal, offset: int, headers: str) -> int:
-    journal.insert(
-        "dead_letters", topic="requests", partition=0, kafka_offset=offset, reason="malformed",
-        detail="?", payload=b"1", headers=headers, produced_at="2026-05-01 12:00+00",
-    )  # fmt: skip
-    (last,) = journal.rows("SELECT max(id) AS id FROM {s}.dead_letters")
-    return int(last["id"])
-
-
 @pytest.mark.parametrize("headers", ['[[["x"], null]]', '[["ce_type", 1]]', '[["ce_type"]]'])
 def test_headers_in_a_foreign_form_keep_no_other_from_the_list(
-    journal: Journal, headers: str
+    journal: Journal, letter: Callable[..., int], headers: str
 ) -> None:
     """Written by hand, or by another version."""
     connection, schema = journal.connection, journal.schema
-    number, other = put(journal, 0, headers), put(journal, 1, '[["ce_type", "dA=="]]')
+    number, other = letter(headers=headers), letter({"ce_type": "t"})
     rows = list_dead(connection, {}, 9, schema=schema)
     assert {row["id"]: row["type"] for row in rows} == {number: None, other: "t"}
     heads = list_dead_heads(connection, {}, 9, schema=schema)

@@ -7,21 +7,13 @@ import threading
 import pytest
 
 from feedback.client.bell import Bell
-from tests.unit.feedback.client.test_interrupted import run
+from tests.unit.feedback.client.test_interrupted import ALARMED, run
 
-LOOP = """
+IMPORTS = """
 from feedback.client.waiter import StatusWaiter, ThreadWatch
 from feedback.status.sender import StatusSender
-
-class Late(Exception): ...
-
-def raising(_, frame):
-    while frame is not None:
-        if frame.f_code is act.__code__:
-            raise Late
-        frame = frame.f_back
-
-signal.signal(signal.SIGALRM, raising)
+"""
+LOOP = """
 signal.setitimer(signal.ITIMER_REAL, 0.0001, 0.0001)
 late = 0
 while late < 3000:
@@ -91,8 +83,7 @@ def act():
 
 @pytest.mark.parametrize("act", ACTS)
 def test_other_threads_go_on_however_often_the_main_one_was_interrupted(act: str) -> None:
-    imports, loop = LOOP.split("class Late", 1)
-    assert run(imports + ACTS[act] + "class Late" + loop) == "False\n"
+    assert run(IMPORTS + ACTS[act] + ALARMED + LOOP) == "False\n"
 
 
 def test_what_rang_before_the_wait_wakes_it_once() -> None:

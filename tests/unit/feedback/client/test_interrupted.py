@@ -27,6 +27,18 @@ logging.disable(logging.CRITICAL)
 store = MemoryStatusStore()
 NOWHERE = {"bootstrap.servers": "127.0.0.1:1"}
 """
+ALARMED = """
+class Late(Exception): ...
+
+def raising(_, frame):
+    while frame is not None:
+        if frame.f_code is act.__code__:
+            raise Late
+        frame = frame.f_back
+
+signal.signal(signal.SIGALRM, raising)
+"""
+"""From here on an alarm interrupts what `act` does, and nothing else."""
 
 
 def run(program: str, *arguments: str) -> str:

@@ -17,7 +17,7 @@ from feedback.status.memory_store import MemoryStatusStore
 from tests.support.client import AnsweringConsumer, FakeProducer
 from tests.support.thread_starts import refusing
 from tests.support.waiting import eventually
-from tests.unit.feedback.client.test_interrupted import run
+from tests.unit.feedback.client.test_interrupted import ALARMED, run
 
 REFUSED = "can't start new thread"
 OURS = ("waits", "hints", "reads", "statuses", "deliveries")
@@ -153,18 +153,10 @@ def test_what_is_left_of_an_interrupted_start_keeps_the_next_one_from_nothing() 
 import random
 from feedback.client.lazy_thread import LazyThread
 
-class Late(Exception): ...
-
-def raising(_, frame):
-    while frame is not None:
-        if frame.f_code is act.__code__:
-            raise Late
-        frame = frame.f_back
-
 def act(thread):
     thread.start()
-
-signal.signal(signal.SIGALRM, raising)
+"""
+    loop = """
 interrupted = []
 for _ in range(4000):
     runs = []
@@ -182,4 +174,4 @@ for thread, _ in interrupted:
 print(len(interrupted) > 50, {len(runs) for _, runs in interrupted})
 os._exit(0)
 """
-    assert run(program) == "True {1}\n"
+    assert run(program + ALARMED + loop) == "True {1}\n"

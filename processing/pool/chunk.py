@@ -125,9 +125,9 @@ class Filling:
         for lane in list(earlier.blocked):
             if self._full:
                 return
-            if table.tags[lane] == earlier.number and not goes_alone(table.held[lane][0]):
+            if table.tags.get(lane) == earlier.number and not goes_alone(table.held[lane][0]):
                 self._take_lane(lane)
-                if table.tags[lane] == self._chunk.number:
+                if table.tags.get(lane) == self._chunk.number:
                     del earlier.blocked[lane]
 
     def take_waiting(self) -> None:
@@ -166,9 +166,10 @@ class Filling:
                     if lane in later.lanes:
                         later.grew(lane, record)
                     continue
-                tag = in_flight.get(tags[lane])
-                if tag is not None and tag.worker != chunk.worker:
-                    table.hold(lane, Held(fresh.popleft()), tag)
+                tag = tags.get(lane)
+                earlier = None if tag is None else in_flight.get(tag)
+                if earlier is not None and earlier.worker != chunk.worker:
+                    table.hold(lane, Held(fresh.popleft()), earlier)
                     continue
             kind = kind_of(record)
             cost = cost_of(kind)

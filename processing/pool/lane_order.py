@@ -1,13 +1,15 @@
 """Order: what each lane holds, and which chunk it waits for. Pure.
 
-A lane is what may not run side by side: records with one key, or of one partition. Lanes are the
-values of a hash, so two keys may share one; that costs concurrency, never order.
+A lane is what may not run side by side: records with one key, or of one partition. It is named by
+the whole hash of that, 64 bits, so that two keys share one only by a coincidence that is never
+seen; it would cost concurrency, not order.
 
-`tags[lane]` is the number of the last chunk that took from a lane, whether or not it still runs:
-numbers, so that nothing that is done is kept. Invariants: a lane with held records has a tag that
-is either that of a chunk in flight, which lists the lane in `blocked`, or WAITING, and then it
-stands in a queue; held records stand in the order in which they were first sent, those that never
-were behind them.
+`tags[lane]` is the number of the last chunk that took from a lane, whether or not it still runs.
+A lane without a tag holds nothing, and nothing in flight has taken from it; tags of chunks that
+have ended are swept out from time to time, so there are at most `TAGS`, or twice those in use.
+Invariants: a lane with held records has a tag that is either that of a chunk in flight, which
+lists the lane in `blocked`, or WAITING, and then it stands in a queue; held records stand in the
+order in which they were first sent, those that never were behind them.
 """
 
 from __future__ import annotations
@@ -20,10 +22,9 @@ from feedback.contract.record import KEY, PARTITION, TOPIC, Record, is_due
 from processing.pool.chunk import Chunk, Held, Turn
 from processing.settings import Ordering
 
-LANES: Final = 65536
-FREE: Final = -1
-"""The tag of a lane that nothing has taken from."""
-WAITING: Final = -2
+TAGS: Final = 65536
+"""More tags than so many are swept."""
+WAITING: Final = -1
 """The tag of a lane whose held records no chunk in flight blocks."""
 BEFORE_ALL: Final = Turn(-1, 0)
 
@@ -33,14 +34,14 @@ LaneOf: TypeAlias = Callable[[Record], int | None]
 def lane_by_key(record: Record) -> int | None:
     """The lane of a record's key; None, which means no order, without one."""
     key = record[KEY]
-    return None if key is None else hash(key) & (LANES - 1)
+    return None if key is None else hash(key)
 
 
 def lane_by_partition(record: Record) -> int | None:
     """The lane of a record's partition; None for one from the waiting queue, which has no order."""
     if is_due(record):
         return None
-    return hash((record[TOPIC], record[PARTITION])) & (LANES - 1)
+    return hash((record[TOPIC], record[PARTITION]))
 
 
 def no_lane(record: Record) -> int | None:  # noqa: ARG001 - one signature for the three orders
@@ -60,7 +61,8 @@ class LaneOrder:
 
     def __init__(self, ordering: Ordering) -> None:
         self.lane_of = LANE_OF[ordering]
-        self.tags = [FREE] * LANES
+        self.tags: dict[int, int] = {}
+        self._most_tags = TAGS
         self.held: dict[int, deque[Held]] = {}
         """Lane -> what waits in it, never nothing."""
         self.in_flight: dict[int, Chunk] = {}
@@ -68,11 +70,11 @@ class LaneOrder:
 
     def chunk_of(self, lane: int) -> Chunk | None:
         """The chunk in flight that took from a lane last."""
-        return self.in_flight.get(self.tags[lane])
+        return self.in_flight.get(self.tags.get(lane, WAITING))
 
     def waits(self, lane: int) -> bool:
         """Whether a lane holds records that no chunk in flight blocks."""
-        return self.tags[lane] == WAITING
+        return self.tags.get(lane) == WAITING
 
     def everything(self) -> Iterator[Held]:
         """All that lanes hold."""
@@ -100,9 +102,10 @@ class LaneOrder:
     def wait(self, lane: int) -> Held | None:
         """No chunk in flight blocks a lane any more. Its first record, None where it holds none."""
         held = self.held.get(lane)
-        self.tags[lane] = WAITING if held else FREE
         if held:
+            self.tags[lane] = WAITING
             return held[0]
+        self.tags.pop(lane, None)
         self.held.pop(lane, None)
         return None
 
@@ -110,9 +113,17 @@ class LaneOrder:
         """A chunk is no longer in flight; the lanes that waited for it."""
         self.in_flight.pop(chunk.number, None)
         # A chunk that the same worker runs later may have taken a lane over.
-        lanes = [lane for lane in chunk.blocked if self.tags[lane] == chunk.number]
+        lanes = [lane for lane in chunk.blocked if self.tags.get(lane) == chunk.number]
         chunk.blocked.clear()
+        if len(self.tags) > self._most_tags:
+            self._sweep()
         return lanes
+
+    def _sweep(self) -> None:
+        """Drops the tags of chunks that have ended: nothing waits for those."""
+        in_use = {WAITING, *self.in_flight}
+        self.tags = {lane: tag for lane, tag in self.tags.items() if tag in in_use}
+        self._most_tags = max(TAGS, 2 * len(self.tags))
 
     def given_back(self, lanes: Iterable[int], chunks: Iterable[Chunk]) -> Iterator[int]:
         """Those of `lanes` of which none of their worker's chunks has a record any more."""
@@ -143,7 +154,7 @@ class LaneOrder:
         """Empties every lane, where nothing is in flight."""
         held = list(self.everything())
         for lane in self.held:
-            self.tags[lane] = FREE
+            self.tags.pop(lane, None)
         self.held.clear()
         return held
 

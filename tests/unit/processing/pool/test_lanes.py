@@ -7,6 +7,7 @@ import pytest
 from feedback.contract.record import OFFSET, Record
 from processing.ipc.frames import Suspect
 from processing.pool.chunk import Chunk
+from processing.pool.lane_order import TAGS, LaneOrder
 from processing.pool.lanes import Lanes
 from processing.pool.worker_time import Costs
 from tests.support.lanes import known_costs, record
@@ -39,6 +40,24 @@ def test_a_key_in_flight_holds_back_only_its_own_records() -> None:
     assert not take(lanes, 3, worker=3).records
     lanes.release(first)
     assert offsets(take(lanes, 4, worker=3)) == [2, 4]
+
+
+def test_no_key_waits_for_another() -> None:
+    lanes = lanes_of(*(record(n, b"slow-%d" % n) for n in range(500)))
+    assert len(take(lanes, 1, worker=1).records) == 500
+    lanes.submit([record(n, b"quick-%d" % n) for n in range(1000, 3000)])
+    taken = [len(take(lanes, number, worker=2).records) for number in range(2, 6)]
+    assert (taken, lanes.held_back) == ([500] * 4, 0)
+
+
+def test_of_lanes_that_are_done_nothing_is_kept() -> None:
+    table = LaneOrder("key")
+    for number in range(1000):
+        table.in_flight[number] = chunk = Chunk(number, 1)
+        for n in range(500):
+            table.bind(hash((number, n)), chunk)
+        table.end(chunk)
+    assert len(table.tags) <= TAGS + 500
 
 
 def test_records_without_a_key_have_no_order() -> None:

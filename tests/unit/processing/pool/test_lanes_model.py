@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import settings
@@ -11,6 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from feedback.contract.record import KEY, OFFSET, TYPE, is_due
 from processing.ipc.frames import Suspect
+from processing.pool import lane_order
 from processing.pool.chunk import Chunk, Held
 from processing.pool.lanes import Lanes
 from tests.support.lanes import known_costs, record
@@ -20,6 +22,14 @@ pytestmark = pytest.mark.no_cover
 
 KINDS = ["quick", "slow", "new", "call"]
 SUSPICION = Suspect(None, ((4711, "then"),), ("token",), 1)
+
+
+@pytest.fixture(autouse=True, scope="module")
+def sweeps() -> Iterator[None]:
+    """Tags of lanes that are done are swept after each chunk, not after thousands."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lane_order, "TAGS", 0)
+        yield
 
 
 def take(lanes: Lanes, number: int = 1, worker: int = 1, limit: int = 500) -> Chunk:

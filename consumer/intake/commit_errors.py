@@ -46,6 +46,8 @@ TABLE: dict[str, Meaning] = {
     "_TRANSPORT": Meaning(Verdict.AGAIN, "the connection broke before the answer", loose=True),
     "_TIMED_OUT": Meaning(Verdict.AGAIN, "no answer in time", loose=True),
     "_TIMED_OUT_QUEUE": Meaning(Verdict.AGAIN, "not sent in time"),
+    # The next poll says why, and whether another client takes its place or the service ends.
+    "_FATAL": Meaning(Verdict.AGAIN, "the client has given up"),
     # The group is moving. In a cooperative rebalance the partition is mostly still owned.
     "REBALANCE_IN_PROGRESS": Meaning(Verdict.AGAIN, "refused while the group settles"),
     "ILLEGAL_GENERATION": Meaning(
@@ -59,7 +61,6 @@ TABLE: dict[str, Meaning] = {
     "GROUP_ID_NOT_FOUND": Meaning(Verdict.REJOIN, "the group is gone"),
     # No retry can help.
     "FENCED_INSTANCE_ID": Meaning(Verdict.FATAL, "another process uses this group.instance.id"),
-    "_FATAL": Meaning(Verdict.FATAL, "the client has given up"),
     "GROUP_AUTHORIZATION_FAILED": Meaning(Verdict.FATAL, "not allowed to use the group"),
     "TOPIC_AUTHORIZATION_FAILED": Meaning(Verdict.FATAL, "not allowed to read the topic"),
     "CLUSTER_AUTHORIZATION_FAILED": Meaning(Verdict.FATAL, "not allowed to use the cluster"),

@@ -14,7 +14,7 @@ from typing import Any
 
 import psycopg
 import pytest
-from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaError, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -31,6 +31,7 @@ from stack import Stack
 from stack.kafka import Broker
 from tests.support import run
 from tests.support.fake_pool import FakePool
+from tests.support.fatal import fail_fatally
 from tests.support.heartbeat_proxy import HeartbeatProxy
 from tests.support.storm import Member, Storm, check
 from tests.support.topic_reader import ids
@@ -42,6 +43,7 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 }
 IMPATIENT = {"kafka_properties": {"socket.timeout.ms": 1500}}
 LOG = get_logger("test")
+GIVEN_UP = f"ConsumerGroupHeartbeat: {KafkaError(KafkaError.INVALID_REQUEST).str()}"
 
 
 def make_topic(stack: Stack, partitions: int = 4) -> str:
@@ -248,6 +250,48 @@ def test_a_member_whose_heartbeat_is_refused_joins_anew(stack: Stack, tmp_path: 
             finish(storm, members)
         finally:
             storm.end()
+
+
+class FailedAtCommit(Kafka):
+    """Its client fails for good when something is committed, as after a refused heartbeat."""
+
+    when = ""
+
+    def commit(
+        self, offsets: Mapping[Place, int], metadata: str, marks: Mapping[Place, tuple[int, int]]
+    ) -> Answered | None:
+        when, self.when = self.when, ""
+        if when == "before":
+            fail_fatally(self._consumer, GIVEN_UP)
+        answered = super().commit(offsets, metadata, marks)
+        if when == "after":
+            fail_fatally(self._consumer, GIVEN_UP)
+        return answered
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_client_that_fails_for_good_at_a_commit_is_replaced(stack: Stack, when: str) -> None:
+    topic = make_topic(stack, 1)
+    settings = Settings(
+        kafka_bootstrap_servers=stack.kafka,
+        kafka_topics=[topic],
+        kafka_group=f"g-{topic}",
+        kafka_protocol="consumer",
+    )
+    kafka = FailedAtCommit(settings, LOG)
+    pool = FakePool()
+    loop = Loop(kafka, pool, FlowControl(1000, 1 << 20), "me", LOG)
+    producer = Producer({"bootstrap.servers": stack.kafka})
+    loop.start()
+    turn_until(loop, lambda: loop.stats().assigned == 1)
+    kafka.when = when
+    producer.produce(topic, b"{}")
+    assert producer.flush(60) == 0
+    turn_until(loop, lambda: loop.fatal or (pool.submitted and loop.stats().assigned == 1))
+    assert loop.fatal is None
+    assert loop.stats().counts["rejoins"] == 1
+    loop.leave()
+    turn_until(loop, lambda: loop.left)
 
 
 class PausedAtCommit(Kafka):

@@ -120,8 +120,8 @@ class Loop:
             self._pool.step(waits.PENDING_WAIT if age is None else waits.COMMIT_WAIT)
             self._poll(0.0)
         elif age is not None:
-            if self._poll(waits.commit_wait(age)) == 0 and age < waits.YOUNG_COMMIT:
-                time.sleep(waits.SPIN_PAUSE)
+            if self._poll(waits.commit_wait(age)) == 0:
+                time.sleep(waits.commit_pause(age))
             self._pool.step(0.0)
         elif self._turns.paused:
             self._pool.step(waits.BUSY_WAIT)

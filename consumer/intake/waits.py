@@ -10,10 +10,10 @@ BUSY_WAIT = 0.02
 PENDING_WAIT = 0.005
 """Seconds to wait for workers while records wait for one."""
 COMMIT_WAIT = 0.002
-YOUNG_COMMIT = 0.003
-SPIN_PAUSE = 0.0002
-"""A poll that serves an answer waits on for a message all the same, and a poll's wait is whole
-milliseconds: a commit younger than YOUNG_COMMIT is looked at this often instead."""
+FIRST_PAUSE = 0.0002
+PAUSE_PART = 0.1
+"""A poll that serves an answer waits on for a message all the same, so it is not waited in: it is
+looked for after pauses, each a part of what the commit has taken so far."""
 OLD_COMMIT = 1.0
 """Seconds after which the answer is not expected any moment."""
 READ_BACK_TIMEOUTS = Backoff(0.1, 0.25)
@@ -26,7 +26,12 @@ pauses are longer."""
 
 
 def commit_wait(age: float) -> float:
-    """Seconds to wait for the answer to a commit of that age."""
-    if age < YOUNG_COMMIT:
+    """Seconds to wait in a poll for the answer to a commit of that age."""
+    return 0.0 if age < OLD_COMMIT else BUSY_WAIT
+
+
+def commit_pause(age: float) -> float:
+    """Seconds between two such polls."""
+    if age >= OLD_COMMIT:
         return 0.0
-    return COMMIT_WAIT if age < OLD_COMMIT else BUSY_WAIT
+    return min(max(FIRST_PAUSE, age * PAUSE_PART), COMMIT_WAIT)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import Any
 
@@ -20,7 +21,13 @@ from consumer.intake.events import (
 )
 from consumer.intake.flow_control import HOLD, SPARE
 from consumer.intake.offset_metadata import MOST_TIMES, LowMark, UnfinishedGap
-from consumer.intake.waits import BUSY_WAIT, COMMIT_WAIT, IDLE_WAIT, PENDING_WAIT
+from consumer.intake.waits import (
+    BUSY_WAIT,
+    COMMIT_WAIT,
+    FIRST_PAUSE,
+    IDLE_WAIT,
+    PENDING_WAIT,
+)
 from feedback.contract.record import OFFSET, is_read_again
 from processing.pool.backlog import Backlog as Held
 from tests.support.consumer_records import records
@@ -82,19 +89,25 @@ def test_a_single_request_is_committed_in_the_turn_it_comes_and_goes_on_confirma
     assert offsets(bench.pool) == [7]
 
 
-def test_it_waits_where_there_is_most_to_wait_for(bench: Bench) -> None:
+def test_it_waits_where_there_is_most_to_wait_for(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(time, "sleep", pauses.append)
     bench.loop.turn()
     assert bench.kafka.waits[-1] == (100, IDLE_WAIT)
     bench.kafka.silent = True
     bench.arrive(1)
     bench.turns(2)
-    assert bench.kafka.waits[-1][1] == 0.0, "a young commit is looked at again and again"
-    bench.now += 0.1
-    bench.loop.turn()
-    assert bench.kafka.waits[-1][1] == COMMIT_WAIT
+    assert (bench.kafka.waits[-1][1], pauses) == (0.0, [FIRST_PAUSE])
+    begun = bench.now
+    for age, pause in ((0.01, 0.001), (0.1, COMMIT_WAIT)):
+        bench.now = begun + age
+        bench.loop.turn()
+        assert (bench.kafka.waits[-1][1], pauses[-1]) == (0.0, pytest.approx(pause))
     bench.now += 5
     bench.loop.turn()
-    assert bench.kafka.waits[-1][1] == BUSY_WAIT
+    assert (bench.kafka.waits[-1][1], pauses[-1]) == (BUSY_WAIT, 0.0)
 
 
 def test_while_records_wait_for_workers_it_waits_for_those(

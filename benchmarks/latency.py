@@ -5,15 +5,16 @@
 One request at a time, with a handler that does nothing. Idle: Oncepool by its client and by
 polling, the afternoon's consumer by polling, and what Kafka alone takes: produced and consumed by
 one process, and a commit of an offset. Then Oncepool and the afternoon's consumer beside half of
-the load that each sustains.
+the load that each keeps up with while another process of this machine sends it. A first round does
+not count: a broker that has just started is half as fast.
 """
 
 from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -32,11 +33,15 @@ from stack import Stack
 ROUNDS = 3
 REQUESTS = 500
 LOAD = 0.5
-"""Of what a side sustains."""
-SUSTAINED = 200
-"""Requests by which that is measured, for each one that is asked."""
+"""Of what a side keeps up with."""
+DRAINED = 200
+"""Requests, for each one that is asked, by which its rate is measured where all are there."""
+TRIED = (0.8, 0.65, 0.5, 0.4, 0.3, 0.2, 0.1)
+"""Parts of that which it is tried with, until it keeps up."""
+TRIAL = 5.0
+"""Seconds of each trial."""
 SETTLING = 1.0
-"""Seconds of the load that are there before anything is asked."""
+"""Seconds of the load that are there before anything is asked; who keeps up is less behind."""
 KIND = "bench.noop"
 CLIENT, POLLED, RAW, AFTERNOON = "Oncepool, client", "Oncepool, polled", "Kafka alone", "afternoon"
 COMMIT = "a commit"
@@ -83,9 +88,16 @@ def main() -> None:
         if tree is not None:
             ways.append(replace(WAYS[0], name=options.against, tree=tree))
         machine = facts(stack)
+        for way in [way for way in ways if not way.loaded]:
+            run(stack, way, options.workers, count)
+        rates = {
+            way.name: LOAD * kept_up(stack, way, options.workers, DRAINED * count)
+            for way in ways
+            if way.loaded
+        }
         found: dict[str, list[Times]] = {way.name: [] for way in ways}
         for number, way in in_turns(ways, rounds):
-            times = run(stack, way, options.workers, count)
+            times = run(stack, way, options.workers, count, rates.get(way.name, 0.0))
             found[way.name].append(times)
             say(f"round {number + 1} of {rounds}, {way.name}: {times.p50:.1f} / {times.p99:.1f} ms")
     tell(found, machine.line)
@@ -97,9 +109,22 @@ def main() -> None:
     )
 
 
-def run(stack: Stack, way: AskedSide, workers: int, count: int) -> Times:
-    """One side, once."""
-    rate = LOAD * sustained(stack, way, workers, SUSTAINED * count) if way.loaded else 0.0
+def run(stack: Stack, way: AskedSide, workers: int, count: int, rate: float = 0.0) -> Times:
+    """One side, once, beside `rate` other requests a second."""
+    with standing(stack, way, workers) as (where, ask):
+        if not rate:
+            return asked(ask, count)
+        ask()  # all is up before the load begins
+        with loaded(where, rate, SETTLING):
+            times = asked(ask, count)
+            if (left := behind(stack.kafka, where.name, where.name)) > rate * SETTLING:
+                say(f"{way.name}: {left:,} requests behind: this machine has other work")
+            return times
+
+
+@contextmanager
+def standing(stack: Stack, way: AskedSide, workers: int) -> Iterator[tuple[RunNames, Ask]]:
+    """One side, ready to be asked."""
     with ExitStack() as on, ExitStack() as last:
         where = on.enter_context(place(stack, workers, way.tree))
         fill_topic(where, KIND, 0)
@@ -112,24 +137,36 @@ def run(stack: Stack, way: AskedSide, workers: int, count: int) -> Times:
             until_shared_out(stack.kafka, where.name, *members)
         elif way.program is not None:
             on.enter_context(instance(where))
-        ask = last.enter_context(way.asking(where, KIND))
-        if rate:
-            ask()  # all is up before the load begins
-            command = [sys.executable, "-m", "benchmarks.steady", KIND, str(rate)]
-            load = last.enter_context(running(command, where.environment))
-            TallyWatch(where.tally).until(int(rate * SETTLING), [load])
-        times = asked(ask, count)
-        if rate and (left := behind(stack.kafka, where.name, where.name)) > rate * SETTLING:
-            say(f"{way.name}: {left:,} requests behind: this machine has other work, or no room")
-        return times
+        yield where, last.enter_context(way.asking(where, KIND))
 
 
-def sustained(stack: Stack, way: AskedSide, workers: int, count: int) -> float:
-    """Requests a second that it does where there are enough."""
+@contextmanager
+def loaded(where: RunNames, rate: float, seconds: float) -> Iterator[None]:
+    """Beside it another process sends so many requests a second, and has for so many seconds."""
+    command = [sys.executable, "-m", "benchmarks.steady", KIND, str(rate)]
+    with running(command, where.environment) as load:
+        TallyWatch(where.tally).until(int(rate * seconds), [load])
+        yield
+
+
+def kept_up(stack: Stack, way: AskedSide, workers: int, count: int) -> float:
+    """Requests a second that it keeps up with while they are sent; `count`: how many are drained.
+
+    Raises RuntimeError where that is none of those that are tried.
+    """
     table = "plain" if way.program else "requests"
     side = Contender(way.name, way.program or (), table, tree=way.tree)
     with place(stack, workers, way.tree) as where:
-        return side.run(where, KIND, count).rate
+        most = side.run(where, KIND, count).rate
+    for rate in (part * most for part in TRIED):
+        with standing(stack, way, workers) as (where, ask):
+            ask()
+            with loaded(where, rate, TRIAL):
+                left = behind(stack.kafka, where.name, where.name)
+        say(f"{way.name}: {left:,} behind after {TRIAL:g} s of {rate:,.0f} a second")
+        if left <= rate * SETTLING:
+            return rate
+    raise RuntimeError(f"{way.name} keeps up with none of {TRIED} of {most:,.0f} a second")
 
 
 def tell(found: Mapping[str, Sequence[Times]], caption: str) -> None:

@@ -58,7 +58,7 @@ def connect(
     properties = {
         "client.id": "oncepool-client",
         "enable.idempotence": True,
-        "linger.ms": 0,  # somebody waits; what is sent while requests are on their way goes together
+        "linger.ms": 0,  # somebody waits; what is sent while others are on their way goes together
         # The partition that Java's clients choose for a key, so that order holds across languages.
         "partitioner": "murmur2_random",
         "delivery.timeout.ms": int(delivery_timeout * 1000),

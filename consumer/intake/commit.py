@@ -183,7 +183,7 @@ class Commit:
             return []
         actions = self._settlement.landed(commit, commit.landed(found))
         for place in list(commit.pieces):
-            if place in found or commit.verdict is Verdict.FATAL:
+            if place in found or commit.nowhere or commit.verdict is Verdict.FATAL:
                 # The group stands before it: whoever owns the partition reads it.
                 before = place in found and found[place][0] < commit.pieces[place].offset
                 read_again = before or commit.nowhere

@@ -46,8 +46,6 @@ TABLE: dict[str, Meaning] = {
     "_TRANSPORT": Meaning(Verdict.AGAIN, "the connection broke before the answer", loose=True),
     "_TIMED_OUT": Meaning(Verdict.AGAIN, "no answer in time", loose=True),
     "_TIMED_OUT_QUEUE": Meaning(Verdict.AGAIN, "not sent in time"),
-    # The next poll says why, and whether another client takes its place or the service ends.
-    "_FATAL": Meaning(Verdict.AGAIN, "the client has given up"),
     # The group is moving. In a cooperative rebalance the partition is mostly still owned.
     "REBALANCE_IN_PROGRESS": Meaning(Verdict.AGAIN, "refused while the group settles"),
     "ILLEGAL_GENERATION": Meaning(
@@ -59,6 +57,8 @@ TABLE: dict[str, Meaning] = {
     "UNKNOWN_MEMBER_ID": Meaning(Verdict.REJOIN, "the group no longer knows this member"),
     "FENCED_MEMBER_EPOCH": Meaning(Verdict.REJOIN, "the group has put this member out"),
     "GROUP_ID_NOT_FOUND": Meaning(Verdict.REJOIN, "the group is gone"),
+    # The next poll says why, and whether another client takes its place or the service ends.
+    "_FATAL": Meaning(Verdict.REJOIN, "the client has given up"),
     # No retry can help.
     "FENCED_INSTANCE_ID": Meaning(Verdict.FATAL, "another process uses this group.instance.id"),
     "GROUP_AUTHORIZATION_FAILED": Meaning(Verdict.FATAL, "not allowed to use the group"),

@@ -15,7 +15,7 @@ from feedback.contract.record import Record, is_due, kind_of
 from processing.pool.chunk import Held
 from processing.pool.concurrency import Concurrency
 from processing.pool.kept_places import KeptPlaces
-from processing.pool.lane_order import LaneOrder
+from processing.pool.lane_order import TAGS, LaneOrder
 from processing.pool.worker_time import AloneQueue, Costs, share_of
 
 Place: TypeAlias = int | Held
@@ -46,7 +46,9 @@ class Queues:
         self.later = KeptPlaces(table)
         """Lanes whose first record is such a suspect, and such suspects without a lane."""
         self._lanes_of_rest: set[int] = set()
-        """Lanes of which something stands in `fresh`; perhaps others, too."""
+        """Lanes of which something stands in `fresh`; perhaps others, too, at most TAGS in all or
+        twice those."""
+        self._most_of_rest = TAGS
         self._limited_first = False
         self.sorted_at = costs.version
         """The version of the costs by which `alone` was sorted out."""
@@ -107,8 +109,8 @@ class Queues:
         """
         if not self.beside:
             return records
-        if not any(self._fresh):
-            self._lanes_of_rest.clear()
+        if not any(self._fresh) or len(self._lanes_of_rest) > self._most_of_rest:
+            self._look_at_rest()
         rest, table = [], self._table
         for record in records:
             lane = table.lane_of(record)
@@ -128,6 +130,11 @@ class Queues:
                 if chunk is None:
                     self.put_lane(lane)
         return rest
+
+    def _look_at_rest(self) -> None:
+        lanes = map(self._table.lane_of, chain(*self._fresh))
+        self._lanes_of_rest = {lane for lane in lanes if lane is not None}
+        self._most_of_rest = max(TAGS, 2 * len(self._lanes_of_rest))
 
     def remove(self, lane: int) -> None:
         """Takes a lane out of whichever queue it is in."""

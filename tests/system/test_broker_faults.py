@@ -289,7 +289,7 @@ def test_a_client_that_fails_for_good_at_a_commit_is_replaced(stack: Stack, when
     assert producer.flush(60) == 0
     turn_until(loop, lambda: loop.fatal or (pool.submitted and loop.stats().assigned == 1))
     assert loop.fatal is None
-    assert loop.stats().counts["rejoins"] == 1
+    assert loop.stats().counts["rejoins"] >= 1
     loop.leave()
     turn_until(loop, lambda: loop.left)
 

@@ -39,3 +39,31 @@ def test_a_member_that_was_put_out_while_it_stopped_tells_nothing_in_the_name_of
     commit.read_back({A: (found, f"1;me-{found - 1};0")}, 100.0)
     commit.marks.finished(records(A, [0]))
     assert commit.tell_marks(100.0) == told
+
+
+@pytest.mark.parametrize(
+    "answer, readable",
+    [
+        (Answered("1;me-2;", "_FATAL", {A: "_FATAL"}), True),
+        (Answered("1;me-2;", "_FATAL", {}, sent=False), False),
+        (Answered("1;me-2;", "UNKNOWN_MEMBER_ID", {}, sent=False), False),
+    ],
+    ids=["answered", "refused", "no member"],
+)
+def test_a_client_that_commits_nothing_any_more_holds_up_no_end(
+    answer: Answered, *, readable: bool
+) -> None:
+    assignment = Assignment()
+    commit = Commit(assignment, "me", Unfinished())
+    commit.assigned([A])
+    commit.polled(assignment.take(records(A, [0, 1])).runs)
+    commit.next(100.0, PLENTY)
+    commit.answered(Answered("1;me-1;", None, {A: None}))
+    commit.marks.finished(records(A, [0, 1]))
+    commit.stop()
+    assert commit.tell_marks(100.0)
+    commit.answered(answer)
+    commit.read_back({A: (2, "1;me-1;0")} if readable else {}, 100.0)
+    assert commit.open_since is None
+    assert commit.next(200.0, PLENTY) == []
+    assert not commit.lost

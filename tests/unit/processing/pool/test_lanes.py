@@ -6,6 +6,7 @@ import pytest
 
 from feedback.contract.record import OFFSET, Record
 from processing.ipc.frames import Suspect
+from processing.pool import queues
 from processing.pool.chunk import Chunk
 from processing.pool.lane_order import TAGS, LaneOrder
 from processing.pool.lanes import Lanes
@@ -58,6 +59,20 @@ def test_of_lanes_that_are_done_nothing_is_kept() -> None:
             table.bind(hash((number, n)), chunk)
         table.end(chunk)
     assert len(table.tags) <= TAGS + 500
+
+
+def test_what_is_known_of_lanes_behind_calls_does_not_grow_with_what_came(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(queues, "TAGS", 100)
+    lanes = Lanes("key", known_costs())
+    lanes.run_beside({"call": 3})
+    lanes.submit([record(n, b"%d" % n) for n in range(1000)])
+    for number in range(1, 50):
+        lanes.submit([record(n, b"%d" % n) for n in range(number * 1000, number * 1000 + 500)])
+        lanes.release(take(lanes, number))
+    assert len(lanes) == 1000
+    assert len(lanes._queues._lanes_of_rest) <= 2 * 1500 + 500
 
 
 def test_records_without_a_key_have_no_order() -> None:

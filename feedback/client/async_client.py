@@ -196,7 +196,10 @@ class AsyncClient(ClientCore):
         try:
             await self._send_first(message, submission, min(times.seconds, self._queue_timeout))
             steps = self._calling(submission, watch, times)
-            return await self._take(steps, watch, (message, submission))
+            try:
+                return await self._take(steps, watch, (message, submission))
+            finally:
+                self._submissions.keep(submission)  # who has waited in vain asks `delivered`
         finally:
             self._waits.unwatch(watch)
 

@@ -137,6 +137,13 @@ class Submissions:
             if len(self._by_id) > self._limit:
                 self._by_id.popitem(last=False)
 
+    def keep(self, submission: Submission) -> None:
+        """Remembers it where it was forgotten meanwhile, and none has its id."""
+        with self._lock:
+            forgotten = submission.id not in self._by_id
+        if forgotten:
+            self.add(submission)
+
     def get(self, id: str) -> Submission | None:
         """The latest one with this id."""
         with self._lock:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from feedback.contract.envelope import JSON, Envelope
-from feedback.contract.headers import OptionalHeaders, check_name
+from feedback.contract.headers import LONGEST_DELAY, OptionalHeaders, check_name
 from feedback.contract.payloads import write_json
 from feedback.contract.record import Record
 from feedback.errors import Malformed
@@ -34,7 +35,7 @@ class Message:
 
     `payload` is bytes as they are, or any value that JSON can hold. `key` is the one that the
     handler sees; None keeps the raw message's, by which the order is kept as long as the request
-    has not waited. `not_before` is an aware datetime.
+    has not waited. `not_before` is an aware datetime, at most ten years ahead.
     """
 
     id: str
@@ -88,8 +89,8 @@ def _envelope(message: Message, raw: RawMessage) -> Envelope:
     if not isinstance(message.content_type, str):
         raise Malformed("the decoder's content_type is no text", request_id)
     reference, not_before = message.reference, message.not_before
-    if not_before is not None and not_before.tzinfo is None:
-        raise Malformed("the decoder's not_before has no time zone", request_id)
+    if not_before is not None:
+        _check_due(not_before, request_id)
     return Envelope(
         id=request_id,
         type=_name("type", message.type, request_id),
@@ -107,6 +108,14 @@ def _envelope(message: Message, raw: RawMessage) -> Envelope:
             reference=None if reference is None else _name("reference", reference, request_id),
         ),
     )
+
+
+def _check_due(not_before: datetime, id: str) -> None:
+    """As ce_notbefore is checked, which it becomes where the request waits."""
+    if not_before.tzinfo is None:
+        raise Malformed("the decoder's not_before has no time zone", id)
+    if not_before.timestamp() > time.time() + LONGEST_DELAY.total_seconds():
+        raise Malformed(f"the decoder's not_before is {not_before}, more than ten years ahead", id)
 
 
 def _name(what: str, value: object, id: str | None) -> str:

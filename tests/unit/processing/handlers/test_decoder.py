@@ -62,6 +62,11 @@ def test_bytes_key_and_skip() -> None:
             "not_before has no time zone",
             "1",
         ),
+        (
+            Message("1", "t", {}, not_before=datetime.max.replace(tzinfo=UTC)),
+            "not_before is 9999-12-31 .*, more than ten years ahead",
+            "1",
+        ),
     ],
 )
 def test_wrong_messages(message: Any, text: str, known_id: str | None) -> None:

@@ -33,6 +33,11 @@ _NOT_AGAIN = (
     "whoever had it before died or left, perhaps while it ran: its type is not to be run again"
     " by itself"
 )
+_ALTERED = Outcome(
+    State.DEAD, DeadLetterReason.CONFLICT.value,
+    reason="the payload of its row is not the one that its fingerprint was made of",
+)  # fmt: skip
+"""It must not run; an operator sees it among those that are dead."""
 
 
 @dataclass(slots=True)
@@ -93,8 +98,6 @@ def sort_out(
                 result.stale.append(task)
                 continue
             task.adopt(task.stored, decided=task.index in decided)
-            if task.outcome is None and _altered(task, task.stored):
-                _refuse(task, task.stored)
         elif task.stored is not None and conflicts(task, task.stored, reading):
             result.conflicts.append(task)
             continue
@@ -103,16 +106,20 @@ def sort_out(
         ):
             result.answered.append(task)
             continue
-        ends = task.index in decided or (_ended_before(task) and not _asks(task, task.stored))
-        if not ends and (end := not_again(task)) is not None:
-            task.end(end)
-            ends = True
-        _next_of(task, result, ends=ends).append(task)
+        _next_of(task, result, decided=task.index in decided).append(task)
     return result
 
 
-def _next_of(task: Task, result: Dedup, *, ends: bool) -> list[Task]:
+def _next_of(task: Task, result: Dedup, *, decided: bool) -> list[Task]:
     """Where one goes on that nothing answers."""
+    ends = decided
+    if not decided and task.altered:
+        task.end(_ALTERED)
+        ends = True
+    ends = ends or (_ended_before(task) and not _asks(task, task.stored))
+    if not ends and (end := not_again(task)) is not None:
+        task.end(end)
+        ends = True
     if ends:
         return result.ended
     return result.fresh if task.effect == "transaction" else result.apart
@@ -143,23 +150,6 @@ def conflicts(
         with reading(task):
             known = _made_of(task.handler, stored, stored.payload, content_type)
     return known != task.fingerprint
-
-
-def _altered(task: Task, stored: StoredRequest) -> bool:
-    """A claimed row whose payload is not the one that its fingerprint was made of.
-
-    What a type's own function made is left out: the next version's may make another one.
-    """
-    if task.fingerprint is None or stored.fingerprint is None or not task.tells_fingerprint:
-        return False
-    return stored.fingerprint != task.fingerprint
-
-
-def _refuse(task: Task, stored: StoredRequest) -> None:
-    """It must not run; an operator sees it among those that are dead."""
-    reason = "the payload of its row is not the one that its fingerprint was made of"
-    task.end(Outcome(State.DEAD, DeadLetterReason.CONFLICT.value, reason=reason))
-    task.fingerprint = stored.fingerprint
 
 
 def _made_of(
@@ -208,7 +198,7 @@ def _ended_meanwhile(task: Task, stored: StoredRequest, before: StoredRequest | 
 
 
 def not_again(task: Task) -> Outcome | None:
-    """How it ends where others may have run it, and its handler must not be entered twice."""
+    """How it ends where others may have begun it, and its handler must not be entered twice."""
     handler = task.handler
     # Outside effects have a claim that would have been found.
     if handler is None or handler.redelivery or handler.effect == "external":

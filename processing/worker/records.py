@@ -50,7 +50,7 @@ def row_of(task: Task, now: datetime) -> RequestRow:
     waits = final.state is State.WAITING
     row = RequestRow(
         e.id, e.type, final.state, final.code, task.attempt, task.run, task.crashes,
-        task.fingerprint, task.result, final.error, final.reason, e.key,
+        task.row_fingerprint, task.result, final.error, final.reason, e.key,
         task.reference or e.options.reference,
         e.payload if keeps else None,
         headers_json(_headers(task)) if keeps else None,

@@ -111,16 +111,16 @@ def sort_out(
 
 
 def _next_of(task: Task, result: Dedup, *, decided: bool) -> list[Task]:
-    """Where one goes on that nothing answers."""
-    ends = decided
-    if not decided and task.altered:
-        task.end(_ALTERED)
-        ends = True
-    ends = ends or (_ended_before(task) and not _asks(task, task.stored))
-    if not ends and (end := not_again(task)) is not None:
+    """Where one goes on that nothing answers.
+
+    What others may have begun ends so whatever reading says of it now: a deadline that has passed,
+    or a hold that is by the clock, was not there when they read it.
+    """
+    end = _ALTERED if task.altered else not_again(task)
+    if end is not None and not decided:
         task.end(end)
-        ends = True
-    if ends:
+        decided = True
+    if decided or (_ended_before(task) and not _asks(task, task.stored)):
         return result.ended
     return result.fresh if task.effect == "transaction" else result.apart
 

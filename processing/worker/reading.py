@@ -85,7 +85,7 @@ def read_task(
             _hold(task, handler, envelope)
         except BaseException as error:  # noqa: BLE001 - of functions of the user's
             task.end(outcome_of(error))
-    task.hold_open = task.outcome is not None and task.outcome.state is State.FAILED
+    task.hold_open = task.outcome is not None and not task.held
     return task
 
 

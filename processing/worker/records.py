@@ -75,11 +75,10 @@ def _lost_claims(task: Task, final: Outcome) -> int:
 
     Many who do not know its type may have been lost with it, and it was not to blame: one is told.
     """
-    before = 0 if task.stored is None else task.stored.lost_claims
     if task.handler is not None:
-        # A claimed row that is held back only now may have been begun when it was not.
-        begun = final.begun or (task.claim is not None and task.held and before > 0)
-        return int(begun and not task.handler.redelivery)
+        # Where others may have begun it the look-up has ended it: see dedup.not_again.
+        return int(final.begun and not task.handler.redelivery)
+    before = 0 if task.stored is None else task.stored.lost_claims
     return int(before > 0 or may_have_begun(task.record))
 
 
@@ -239,7 +238,9 @@ def _outcome_of(task: Task) -> Outcome:
 def _headers(task: Task) -> Headers:
     """Of its row: as a message would carry them, and whether its hold is open."""
     headers = [pair for pair in _as_of_message(task) or () if pair[0] != HOLD_OPEN]
-    return [*headers, (HOLD_OPEN, b"1")] if task.hold_open else headers
+    if not task.hold_open or final_of(task).state is State.REJECTED:  # for good: nobody reads it
+        return headers
+    return [*headers, (HOLD_OPEN, b"1")]
 
 
 def _as_of_message(task: Task) -> Headers | None:

@@ -10,6 +10,7 @@ import psycopg
 import pytest
 from pydantic import BaseModel, field_validator
 
+from feedback.contract.record import read_again
 from feedback.journal.rows import HOLD_OPEN
 from feedback.operations.request_actions import By, retry
 from processing import App, Request
@@ -209,12 +210,30 @@ def test_a_failed_one_that_is_sent_again_and_parked_is_held_back(
 
 
 @pytest.mark.parametrize("retries", [0])
-def test_a_hold_that_another_end_comes_before_is_open(held: Queue, seen: list[Any]) -> None:
+@pytest.mark.parametrize("died", ["worker_died", "instance_died"])
+def test_a_hold_that_another_end_comes_before_is_open(
+    held: Queue, seen: list[Any], died: str
+) -> None:
     """Nobody knows whether it was entered before, and it must not be twice."""
-    held.run(held.record("a", "unique", {"sku": "s"}), suspect=Suspect(None, (), ("x",), 1))
-    assert held.rows()["a"] == ("failed", "worker_died")
+    record = held.record("a", "unique", {"sku": "s"})
+    if died == "worker_died":
+        held.run(record, suspect=Suspect(None, (), ("x",), 1))
+    else:
+        held.run(read_again(record))
+    assert held.rows()["a"] == ("failed", died)
     come_again(held, "a")
     assert (held.rows()["a"], seen) == (("waiting", "coalescing"), [])
+
+
+@pytest.mark.parametrize("retries", [0])
+def test_what_must_not_be_entered_again_takes_nobody_s_place(held: Queue, seen: list[Any]) -> None:
+    """Of its reference the older one runs, as the newer one never would."""
+    older, newer = (held.record(name, "unique", {"sku": "s"}) for name in ("a", "b"))
+    held.run(older)
+    held.run(read_again(newer))
+    assert held.rows() == {"a": ("waiting", "coalescing"), "b": ("failed", "instance_died")}
+    held.again("a")
+    assert (held.rows()["a"], seen[0][0]) == (("done", "ok"), "a")
 
 
 def test_a_resend_that_cannot_be_read_leaves_its_own_hold_open(

@@ -11,12 +11,20 @@ import pytest
 from feedback.contract.envelope import JSON
 from feedback.contract.fingerprint import fingerprint
 from feedback.contract.headers import format_time
-from feedback.contract.record import NOWHERE, Record, claim_token
-from feedback.contract.states import DELAYED, TIMEOUT, UNKNOWN_TYPE, DeadLetterReason, State
-from feedback.journal.rows import HOLD_OPEN, RequestRow, StoredRequest
+from feedback.contract.record import NOT_BEGUN, NOWHERE, READ_AGAIN, Record, claim_token
+from feedback.contract.states import (
+    DELAYED,
+    INSTANCE_DIED,
+    TIMEOUT,
+    UNKNOWN_TYPE,
+    DeadLetterReason,
+    State,
+)
+from feedback.journal.rows import HOLD_OPEN, RequestRow, StoredRequest, headers_of
 from processing import App, Retry
+from processing.handlers.options import Effect
 from processing.handlers.outcomes import Outcome
-from processing.worker.dedup import sort_out
+from processing.worker.dedup import not_again, sort_out
 from processing.worker.reading import Limits, read_task
 from processing.worker.records import row_of
 from processing.worker.retry_decision import conclude
@@ -26,29 +34,41 @@ NOW = datetime.now(UTC)
 LATER = NOW + timedelta(hours=16)
 
 
-def claimed(
-    app: App, kind: str, headers: list[tuple[str, bytes | None]], payload: bytes = b"1"
+def read(
+    app: App, kind: str, headers: list[tuple[str, bytes | None]], claim: int, payload: bytes
 ) -> Task:
-    """A row whose hold is open."""
-    pairs = [("ce_id", b"a"), ("ce_type", kind.encode()), (HOLD_OPEN, b"1"), *headers]
-    record: Record = ("t", NOWHERE, NOWHERE, 1_700_000_000_000, None, payload, pairs, kind, 3)
+    """A claimed row whose hold is open, or a message that is read again."""
+    pairs = [("ce_id", b"a"), ("ce_type", kind.encode()), *headers]
+    place = 7
+    if claim >= 0:
+        pairs.append((HOLD_OPEN, b"1"))
+        place = NOWHERE
+    record: Record = ("t", place, place, 1_700_000_000_000, None, payload, pairs, kind, claim)
     task = read_task(app, 0, record, Limits(default_timeout=60, max_payload=100, instance="me"))
     assert isinstance(task, Task)
     return task
+
+
+def claimed(
+    app: App, kind: str, headers: list[tuple[str, bytes | None]], payload: bytes = b"1"
+) -> Task:
+    return read(app, kind, headers, 3, payload)
 
 
 def written(
     task: Task, code: str, lost_claims: int, *, fingerprint: bytes | None = None,
     decided: bool = False,
 ) -> RequestRow:  # fmt: skip
-    """What is written over its row."""
-    stored = StoredRequest(
-        "a", task.envelope.type, State.WAITING, code, 1, 1, 0, fingerprint, None, None, None,
-        None, None, "t", 0, 7, 1, None, None, None, NOW, None, NOW, NOW, None, None, False,
-    )._replace(lost_claims=lost_claims, token=claim_token("me", 3))  # fmt: skip
+    """What is written over the row of a claim, or of a message that has none."""
+    found = {}
+    if task.claim is not None:
+        found["a"] = StoredRequest(
+            "a", task.envelope.type, State.WAITING, code, 1, 1, 0, fingerprint, None, None, None,
+            None, None, "t", 0, 7, 1, None, None, None, NOW, None, NOW, NOW, None, None, False,
+        )._replace(lost_claims=lost_claims, token=claim_token("me", 3))  # fmt: skip
     ends = {task.index} if decided else set()
     for _ in range(2):  # its transaction is done again
-        assert sort_out([task], {"a": stored}, ends, lambda _: nullcontext()).ended == [task]
+        assert sort_out([task], found, ends, lambda _: nullcontext()).ended == [task]
     conclude(task, NOW, lambda: 0.5)
     return row_of(task, NOW)
 
@@ -65,26 +85,47 @@ READ: dict[str, tuple[dict[str, Any], list[tuple[str, bytes | None]], bytes]] = 
     "its producer has a later time": ({}, [("ce_notbefore", format_time(LATER))], b"1"),
     "it gives way": ({"coalesce": lambda _: "reference"}, [], b"1"),
     "its reading fails": ({"not_before": fail}, [], b"1"),
+    "it is invalid": ({}, [], b"{"),
 }
 """How it is read now, by its type's options, its headers and its payload."""
 
 
-@pytest.mark.parametrize(
-    "redelivery, lost_claims, told", [(False, 1, 1), (False, 0, 0), (True, 1, 0)]
-)
-def test_what_may_have_been_begun_is_so_also_where_it_is_held_back_now(
-    redelivery: bool, lost_claims: int, told: int
+@pytest.mark.parametrize("claim", [3, READ_AGAIN, NOT_BEGUN])
+@pytest.mark.parametrize("effect", ["transaction", "none"])
+@pytest.mark.parametrize("now", READ)
+def test_what_others_may_have_begun_ends_so_however_it_is_read_now(
+    now: str, effect: Effect, claim: int
 ) -> None:
-    """Its function said otherwise when it was entered."""
+    """Whoever had it before may have read it otherwise, and entered its handler."""
+    options, headers, payload = READ[now]
+    if effect == "none" and "coalesce" in options:
+        pytest.skip("pure computation does not coalesce")
+    app = App()
+    app.handler("t", redelivery=False, effect=effect, **options)(lambda payload: None)
+    app.start_worker({})
+    task = read(app, "t", headers, claim, payload)
+    if claim == NOT_BEGUN and effect == "transaction":
+        assert not_again(task) is None
+        return
+    row = written(task, "parked", 1)
+    assert (row.state, row.code, row.lost_claims) == (State.FAILED, INSTANCE_DIED, 0)
+    opened = HOLD_OPEN in dict(headers_of((row.headers or b"[]").decode()))
+    assert opened == (now != "well"), "an operator's retry has it held back as at first"
+
+
+@pytest.mark.parametrize("redelivery, lost_claims", [(False, 0), (True, 1)])
+def test_what_nobody_has_begun_or_may_be_entered_again_is_held_back(
+    redelivery: bool, lost_claims: int
+) -> None:
     app = App()
     app.handler("t", redelivery=redelivery, not_before=lambda _: LATER)(lambda payload: None)
     app.start_worker({})
     row = written(claimed(app, "t", []), "parked", lost_claims)
     assert (row.state, row.code, row.not_before) == (State.WAITING, DELAYED, LATER)
-    assert row.lost_claims == told
+    assert row.lost_claims == 0
 
 
-@pytest.mark.parametrize("now", READ)
+@pytest.mark.parametrize("now", [name for name in READ if name != "it is invalid"])
 @pytest.mark.parametrize("decided", [False, True])
 def test_a_row_whose_payload_was_altered_keeps_its_fingerprint_however_it_is_read(
     now: str, decided: bool

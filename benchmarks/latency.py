@@ -125,7 +125,7 @@ def run(stack: Stack, way: AskedSide, workers: int, count: int, rate: float = 0.
 @contextmanager
 def standing(stack: Stack, way: AskedSide, workers: int) -> Iterator[tuple[RunNames, Ask]]:
     """One side, ready to be asked."""
-    with ExitStack() as on, ExitStack() as last:
+    with ExitStack() as on:
         where = on.enter_context(place(stack, workers, way.tree))
         fill_topic(where, KIND, 0)
         if way.program:
@@ -137,7 +137,7 @@ def standing(stack: Stack, way: AskedSide, workers: int) -> Iterator[tuple[RunNa
             until_shared_out(stack.kafka, where.name, *members)
         elif way.program is not None:
             on.enter_context(instance(where))
-        yield where, last.enter_context(way.asking(where, KIND))
+        yield where, on.enter_context(way.asking(where, KIND))
 
 
 @contextmanager

@@ -132,12 +132,21 @@ class DatabaseThreads:
                 raise self._away()
             if self._jobs.qsize() >= MOST_QUEUED:
                 raise JournalBusy("too many wait for the database already")
+            if len(self._threads) < min(self._open + 1, self._most):
+                self._start()
             self._jobs.put(job)
             self._open += 1
-            if len(self._threads) < min(self._open, self._most):
-                thread = threading.Thread(target=self._serve, name="database", daemon=True)
-                self._threads.append(thread)
-                thread.start()
+
+    def _start(self) -> None:
+        """One more thread, where the system has it: others may do, and the next job asks anew."""
+        thread = threading.Thread(target=self._serve, name="database", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            if not self._threads:
+                raise JournalBusy(f"no thread for the database: {error}: try again") from None
+        else:
+            self._threads.append(thread)
 
     def _serve(self) -> None:
         connection: Connection | None = None

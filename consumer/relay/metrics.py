@@ -64,7 +64,11 @@ class RelayMetrics:
             if due := self._clock() >= self._due:
                 self._due = float("inf")
         if due:
-            self._start(self._look_now)
+            try:
+                self._start(self._look_now)
+            except BaseException:  # no thread for it, say
+                self._due = self._clock() + LOOK_EVERY
+                raise
         with self._lock:
             return [*_of_loops(self._states()), *self._of_outbox()]
 

@@ -105,7 +105,7 @@ class TopicSender:
             if self._clock() - since < _TOPIC_ANEW:
                 return refusal
             self._closed_topic = None
-        size = len(row.payload) + len(row.id) + len(row.type) + len(row.key or b"") + _OVERHEAD
+        size = len(row.payload) + len(row.id.encode()) + len(row.type) + len(row.lane) + _OVERHEAD
         size += sum(len(name) + len(value) for name, value in row.headers)
         if size <= self._max_bytes:
             return None

@@ -26,6 +26,10 @@ LOOK_EVERY: Final = 1.0
 """Seconds between two looks where nobody notifies."""
 _STATEMENT: Final = 30.0
 """Seconds that one statement may take."""
+_IDLE: Final = 60.0
+"""Seconds that a transaction may stand idle. The longest wait in one is a batch's for its brokers
+(`SEND_TIMEOUT`), or a page's for Redis; a relay that is frozen then lets go of what it has locked.
+"""
 _STOP_STEP: Final = 0.2
 
 
@@ -119,8 +123,7 @@ class OutboxLoop(ABC):
             "oncepool relay",
             timeouts={
                 "statement_timeout": _STATEMENT,
-                # Whatever the database has: a batch may take as long as its brokers.
-                "idle_in_transaction_session_timeout": 0,
+                "idle_in_transaction_session_timeout": _IDLE,
             },
         )
 

@@ -18,6 +18,7 @@ from consumer.gateway.database import DatabaseThreads
 from consumer.gateway.sources import SharedSource, outbox_source
 from feedback.contract.states import State
 from tests.support.gateway import FakeJournal
+from tests.support.thread_starts import refusing
 
 
 class FakeConnection:
@@ -127,6 +128,16 @@ def test_what_is_late_is_given_up_and_its_thread_serves_others() -> None:
 
     server = play(scenario)
     assert server.made[0].closed
+
+
+def test_a_thread_that_could_not_be_started_is_started_for_the_next() -> None:
+    async def scenario(_server: FakeServer, database: DatabaseThreads) -> None:
+        for _ in range(2):
+            with refusing("database"), pytest.raises(JournalBusy, match="can't start new thread"):
+                await database.run(ask, 5)
+        assert await database.run(ask, 5) == "SELECT 2"
+
+    play(scenario, threads=2)
 
 
 @pytest.mark.parametrize("kept", [True, False], ids=["at a look", "at a start"])

@@ -64,6 +64,21 @@ def test_many_scrapes_look_once(looks: Looks) -> None:
     assert looks.number == 2
 
 
+def test_a_look_that_could_not_be_started_is_made_at_a_later_scrape(looks: Looks) -> None:
+    def refuse(_work: Callable[[], None]) -> None:
+        raise RuntimeError("can't start new thread")
+
+    looks.metrics = RelayMetrics(lambda: STATES, looks.look, lambda: looks.now, refuse)
+    with pytest.raises(RuntimeError):
+        looks.metrics.families()
+    looks.metrics._start = looks.start
+    looks.metrics.families()
+    assert looks.number == 0
+    looks.now += LOOK_EVERY
+    looks.metrics.families()
+    assert looks.number == 1
+
+
 def test_an_outbox_that_is_away_is_not_asked_at_each_scrape_and_its_figures_age(
     looks: Looks,
 ) -> None:

@@ -111,7 +111,7 @@ class Refused:
     counts: Counter[Count] = field(default_factory=Counter)
     """Requests that were answered so."""
     letters: list[DeadLetter] = field(default_factory=list)
-    """Messages that cannot become a request, or whose decoder had not run."""
+    """Messages that cannot become a request, or that only a decoder can read."""
 
 
 def refusals(
@@ -131,7 +131,8 @@ def refusals(
     result = Refused()
     for record in records:
         if record[TOPIC] in decoded:
-            why = f"its decoder had not run when the consumer gave it up ({code})"
+            left = "perhaps in the middle of its run" if may_have_begun(record) else "undecoded"
+            why = f"it was {left} when the consumer gave it up ({code}): only its decoder reads it"
             result.letters.append(DeadLetter(None, DeadLetterReason.MALFORMED, why, record))
             continue
         try:

@@ -38,6 +38,9 @@ def bench(
         match request.id:
             case "done":
                 return Done("paid")
+            case "asks":
+                request.follow_up("mail.send", {}, request_id="thanks")
+                return Done("paid")
             case "nothing":
                 return NotDone()
             case _:
@@ -96,6 +99,21 @@ def test_it_is_told_as_after_a_worker_that_was_killed(
     bench.run(call, suspect=Suspect(None, (), (f"token-{bench.number}",), 1))
     assert counting(bench, "done") == ("done", 1, 1, 1, 0), "its own message is no copy"
     assert asked == [("done", 1)]
+
+
+@pytest.mark.parametrize("died", [False, True])
+def test_what_the_check_asks_for_is_written_with_the_end_that_it_finds_out(
+    bench: Bench, *, died: bool
+) -> None:
+    """The call that was lost may have asked for it, too, and nobody knows that."""
+    call = bench.record("asks", "card.charge", {})
+    bench.run(call)
+    if died:
+        bench.query(f"UPDATE {bench.schema}.requests SET state = 'running', used = 0")
+        bench.run(call, suspect=Suspect(None, (), (f"token-{bench.number}",), 1))
+    else:
+        bench.run(bench.record("asks", "card.charge", {}))
+    assert bench.rows() == {"asks": ("done", "ok"), "thanks": ("waiting", "follow_up")}
 
 
 def test_what_is_run_as_nothing_had_happened_is_the_next_attempt(

@@ -54,7 +54,7 @@ def test_what_nobody_sends_again_becomes_a_dead_letter(
     assert [row[:2] for row in found] == [
         ("malformed", None), ("malformed", "m-8"), ("malformed", None),
     ]  # fmt: skip
-    assert "decoder had not run" in str(found[2][2])
+    assert "undecoded" in str(found[2][2])
     told = eventually(lambda: statuses.read(["m-8"])[0])
     assert (told.state, told.code) == ("failed", "malformed")
     assert maintenance.stop() == 0

@@ -5,7 +5,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from feedback.contract.record import Record
+from feedback.contract.record import Record, read_again
 from feedback.status.memory_store import MemoryStatusStore
 from feedback.status.status import Status, StatusWrite
 from processing.maintenance.unstarted import refusals
@@ -62,7 +62,9 @@ def test_messages_that_nobody_sends_again_are_dead_letters() -> None:
 
     assert [letter.request_id for letter in refused.letters] == [None, "m", None]
     assert [letter.reason for letter in refused.letters] == ["malformed"] * 3
-    assert "decoder had not run" in refused.letters[2].error
+    assert "it was undecoded when the consumer gave it up" in refused.letters[2].error
+    killed = refusals([read_again(foreign)], "shutdown", AT, 60, ["theirs"]).letters[0].error
+    assert "it was perhaps in the middle of its run" in killed
     told = [Status.decode(write.value) for write in refused.writes]
     assert [(s.id, s.code) for s in told] == [("r-1", "shutdown"), ("m", "malformed")]
     assert sum(refused.counts.values()) == 1

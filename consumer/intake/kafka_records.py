@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from typing import Final, cast
 
 from confluent_kafka import Message
 
+from feedback.contract.headers import MAX_NAME
 from feedback.contract.record import Headers, Record
 
 TYPE_HEADER = "ce_type"
+_LONGEST_TYPE: Final = 4 * MAX_NAME
+"""Bytes. Types are remembered, also of messages that are none: a longer one is no type."""
 
 
 def records_of(messages: Sequence[Message]) -> list[Record]:
@@ -54,7 +57,7 @@ def _type_of(headers: Headers | None) -> str | None:
         return None
     # As a dict, so that of two headers of one name the last one counts, as in the envelope.
     value = dict(headers).get(TYPE_HEADER)
-    if value is None:
+    if value is None or len(value) > _LONGEST_TYPE:
         return None
     try:
         return value.decode()

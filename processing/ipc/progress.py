@@ -54,8 +54,12 @@ class ProgressSlot:
     def create(cls) -> tuple[ProgressSlot, int]:
         """A new idle slot, and the descriptor by which a child opens the same bytes."""
         descriptor = _anonymous_memory()
-        os.ftruncate(descriptor, _WHOLE)
-        memory = mmap.mmap(descriptor, _WHOLE)
+        try:
+            os.ftruncate(descriptor, _WHOLE)
+            memory = mmap.mmap(descriptor, _WHOLE)
+        except BaseException:  # it has a descriptor of its own: there may be none
+            os.close(descriptor)
+            raise
         memory[:] = b"\xff" * _WHOLE  # every one of them idle
         return cls(memory), descriptor
 

@@ -33,7 +33,7 @@ from processing.ipc.frames import (
     WorkerReady,
 )
 from processing.logs import BoundLogger
-from processing.pool.restart_backoff import RestartBackoff
+from processing.pool.restart_backoff import REFUSED, RestartBackoff
 from processing.pool.unstarted_parts import UnstartedParts
 
 SILENCE: Final = 20.0
@@ -173,7 +173,7 @@ class MaintenanceLink(UnstartedParts):
             )
         except OSError as error:
             self._log.error("the maintenance process could not be started", error=str(error))
-            self._respawn.failed(now)
+            self._respawn.failed(now, REFUSED.format("maintenance processes", error))
             return
         self._selector.register(child.channel, selectors.EVENT_READ, self._on_channel)
         if child.sentinel is not None:

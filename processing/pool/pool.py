@@ -271,6 +271,10 @@ class Pool:
         count = sum(len(suspects) for _, suspects in left.chunks)
         return [Died(number, cause, count, left.blamed[0] if left.blamed else None)]
 
+    def refused(self, number: int, error: str, now: float) -> None:
+        """The system has not started a worker."""
+        self.crew.refused(number, error, now)
+
     # Life
 
     def cancel(

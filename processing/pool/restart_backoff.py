@@ -13,6 +13,11 @@ BLAMED_CAP = 2.0
 its second worker, and the others should not wait for long; but where all of them kill, this leaves
 time to see it.
 """
+REFUSED = (
+    "{} in a row could not be started, as the system refused it ({}): it is out of processes,"
+    " descriptors or memory, or has too low a limit of them"
+)
+"""Of such processes, with the error: why none can be started."""
 QUIET = 30.0
 """Seconds without a death after which the count starts anew."""
 MOST_FAILED_STARTS = 5

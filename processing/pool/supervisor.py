@@ -272,7 +272,7 @@ class Supervisor:
         except OSError as error:
             # Too many processes or descriptors, no memory: that may pass, and the others run on.
             self._log.error("a worker could not be started", worker=number, error=str(error))
-            self._act(self._pool.died(number, str(error), None, time.monotonic()))
+            self._pool.refused(number, str(error), time.monotonic())
 
     # Workers
 

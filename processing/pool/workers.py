@@ -18,7 +18,7 @@ from processing.ipc.progress import Running
 from processing.pool.actions import Action, NoWorkerStarts, Send, Signal, Spawn
 from processing.pool.chunk import Chunk
 from processing.pool.deadlines import cancel, note_terminated, overdue, recall
-from processing.pool.restart_backoff import RestartBackoff
+from processing.pool.restart_backoff import REFUSED, RestartBackoff
 from processing.pool.running import at_work, request_id
 from processing.pool.worker_deaths import death_cause
 from processing.pool.worker_state import WORKER_STATES, Worker
@@ -95,7 +95,8 @@ class Workers:
         processes, however long those run what they have.
         """
         if self.respawn.hopeless:
-            return [NoWorkerStarts(self.respawn.hopeless)]
+            # Whoever still starts may do well, and then others are tried again.
+            return [] if self.all else [NoWorkerStarts(self.respawn.hopeless)]
         staying = sum(not w.leaving for w in self.all.values())
         missing = self.wanted - staying + bool(self._retiring)
         # Where all others leave, one may always come: else nobody would serve until one has ended.
@@ -126,6 +127,11 @@ class Workers:
         """One that is gone had never become ready."""
         late = LATE.format(self._settings.start_timeout) if worker.late else None
         self.respawn.failed(now, late)
+
+    def refused(self, number: int, error: str, now: float) -> None:
+        """The system has not started one, which may pass."""
+        self.gone(number, error)
+        self.respawn.failed(now, REFUSED.format("workers", error))
 
     def retire(self, number: int) -> bool:
         """A worker asks to be replaced: it works on until another one is ready. False: known."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import resource
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 
 STANDARD = 3
 """Standard input, output and error, which stay open."""
@@ -20,3 +21,23 @@ def no_more_descriptors() -> Iterator[None]:
         yield
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@contextmanager
+def few_descriptors(left: int) -> Iterator[None]:
+    """So many may be opened, and others in place of those that are closed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    with ExitStack() as stack:
+        first = os.open(os.devnull, os.O_RDONLY)
+        stack.callback(os.close, first)
+        stack.callback(resource.setrlimit, resource.RLIMIT_NOFILE, (soft, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (first + 64, hard))
+        taken = []
+        with suppress(OSError):
+            while True:
+                taken.append(os.open(os.devnull, os.O_RDONLY))
+        for descriptor in taken[:left]:
+            os.close(descriptor)
+        for descriptor in taken[left:]:
+            stack.callback(os.close, descriptor)
+        yield

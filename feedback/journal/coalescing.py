@@ -240,12 +240,17 @@ class Coalescing:
         cursor.execute(self._lock_rows, [list(own), *columns], prepare=False)
 
     def settle(
-        self, cursor: psycopg.Cursor[Any], arrivals: Sequence[Arrival], now: datetime
+        self,
+        cursor: psycopg.Cursor[Any],
+        arrivals: Sequence[Arrival],
+        now: datetime,
+        ended: datetime,
     ) -> CoalescingDecision:
         """Judges arrivals and marks the rows that lost; the arrivals' own rows are the caller's.
 
         After `lock`. A UniqueViolation of ``requests_coalescing`` when the winners' rows are
-        written means that one came in between that was given back or parked: start over.
+        written means that one came in between that was given back or parked: start over. Windows
+        go by `now`, which is by the database's clock; what lost has `ended` by the caller's.
         """
         columns = _columns(arrivals)
         cursor.execute(self._waiters, columns, prepare=False)
@@ -257,6 +262,6 @@ class Coalescing:
         if verdict.ousted:
             losers = [waiter.id for waiter, _ in verdict.ousted]
             cursor.execute(
-                self._oust, [now, losers, [winner for _, winner in verdict.ousted]], prepare=False
+                self._oust, [ended, losers, [winner for _, winner in verdict.ousted]], prepare=False
             )
         return verdict

@@ -151,7 +151,9 @@ class MemoryCoalescing(Coalescing):
     def lock(self, cursor: Any, arrivals: Sequence[Arrival], own: Sequence[str]) -> None:
         """Nobody else is at work."""
 
-    def settle(self, cursor: Any, arrivals: Sequence[Arrival], now: datetime) -> CoalescingDecision:
+    def settle(
+        self, cursor: Any, arrivals: Sequence[Arrival], now: datetime, ended: datetime
+    ) -> CoalescingDecision:
         journal, keys = self._journal, {arrival.key for arrival in arrivals}
         waiters = [
             Waiter(
@@ -169,7 +171,7 @@ class MemoryCoalescing(Coalescing):
             journal.put(
                 {
                     "id": waiter.id, "state": State.SUPERSEDED, "code": State.SUPERSEDED.value,
-                    "superseded_by": winner, "due_at": None, "finished_at": now,
+                    "superseded_by": winner, "due_at": None, "finished_at": ended,
                 },
                 now,
             )  # fmt: skip

@@ -304,8 +304,8 @@ class EffectExternal:
 
     def _write_final(self, task: Task, token: str, chunk: ChunkRun) -> None:
         """The final row, in the transaction that is open. Raises Overtaken and psycopg.Error."""
-        now, cursor = datetime.now(UTC), self._session.cursor()
-        conclude(task, now, random.random)
+        now, clock, cursor = datetime.now(UTC), self._session.clock, self._session.cursor()
+        conclude(task, clock.now(), random.random)
         row = row_of(task, now)
         with self._settling((), (task,)):
             row.run = self._rows.finish_claim(cursor, row, token)
@@ -313,11 +313,11 @@ class EffectExternal:
             self._results.add(cursor, [task])
             if task.doubted_attempt is not None:  # a copy, which was answered without a run
                 self._rows.add_resends(cursor, {row.id: task.record})
-            writes = write_follow_ups(self._rows, cursor, [task], now, chunk)
-            written = datetime.now(UTC)
+            writes = write_follow_ups(self._rows, cursor, [task], clock.now(), now, chunk)
+            written, of_database = datetime.now(UTC), clock.now()
             self._session.commit()
         self._publish([*writes, status_of(task, row, written)])
-        chunk.wait_until(final_of(task).due, written)
+        chunk.wait_until(final_of(task).due, of_database)
 
     def _tell_stored(self, task: Task, stored: StoredRequest) -> None:
         self._publish([stored_status(task, stored, task.handler, datetime.now(UTC))])

@@ -99,7 +99,7 @@ class EffectNone:
         others: list[Task] = []
         for task in ran:
             (plain if is_plain(task) else others).append(task)
-        now = datetime.now(UTC)
+        now = datetime.now(UTC)  # what waits gets a row, and with that another time to be due at
         for task in others:
             conclude(task, now, random.random)
         kept = [t for t in others if t.stored or final_of(t).state in ROWS_OF_PURE]

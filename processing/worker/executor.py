@@ -81,17 +81,17 @@ class Executor:
 
         `journal` stands in for the one of `database_url`; `runs`: where tracing is on.
         """
-        self._app = app
-        self._publish = publish
-        self._settings = settings
-        self._log = log
-        self._limits = Limits(settings.default_timeout, settings.max_payload, settings.instance)
+        self._app, self._settings = app, settings
+        self._publish, self._log = publish, log
         if journal is None:
             # A handler that computes keeps its transaction idle, so its deadline comes first.
             idle = _longest(app, settings.default_timeout) + IDLE_MARGIN
             journal = _access(database_url, connected, settings, idle, log)
         session, outages, rows, coalescing = journal
         self._session, self._outages = session, outages
+        self._limits = Limits(
+            settings.default_timeout, settings.max_payload, settings.instance, session.clock.time
+        )
         calls, settling = calls_of(session, publish, runs)
         segments = EffectTransaction(session, calls, settings.segment)
         results = ResultLog(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from feedback.contract.envelope import Envelope, read
@@ -36,6 +37,8 @@ class Limits:
     max_payload: int
     instance: str = "local"
     """Whose claims records of waiting rows are."""
+    time: Callable[[], float] = time.time
+    """Of the clock that says what is due, in seconds since the epoch."""
 
 
 def read_task(
@@ -69,7 +72,7 @@ def read_task(
         reason = f"no handler of type {envelope.type!r} in this version of the consumer"
         task.end(Outcome(State.FAILED, UNKNOWN_TYPE, reason=safe_text(reason)))
         if claim is None:  # else it has come by the clock that counts, though not by this one
-            _delay(task, envelope.options.not_before)
+            _delay(task, envelope.options.not_before, limits)
         return task
     task.handler = handler
     task.timeout = _timeout(handler, envelope, limits)
@@ -82,7 +85,7 @@ def read_task(
     timed = options.expires_at is not None or options.not_before is not None
     if task.outcome is None and (timed or handler.not_before or handler.coalesce):
         try:
-            _hold(task, handler, envelope)
+            _hold(task, handler, envelope, limits)
         except BaseException as error:  # noqa: BLE001 - of functions of the user's
             task.end(outcome_of(error))
     task.hold_open = task.outcome is not None and not task.held
@@ -134,7 +137,7 @@ def _parse(task: Task, handler: Handler, limits: Limits) -> None:
         task.end(Outcome(State.REJECTED, INVALID_PAYLOAD, reason="the message has no value"))
 
 
-def _hold(task: Task, handler: Handler, envelope: Envelope) -> None:
+def _hold(task: Task, handler: Handler, envelope: Envelope, limits: Limits) -> None:
     """Ends what came too late, holds back what came too early or may give way to a newer one."""
     options = envelope.options
     if options.expires_at is not None and options.expires_at <= time.time():
@@ -144,7 +147,7 @@ def _hold(task: Task, handler: Handler, envelope: Envelope) -> None:
     if due is None:
         due = handler.due(task.payload)
     if due is not None:
-        _delay(task, due)
+        _delay(task, due, limits)
     elif handler.coalesce is not None:
         reference = options.reference or handler.coalesce(task.payload)
         if reference is not None:
@@ -155,6 +158,6 @@ def _hold(task: Task, handler: Handler, envelope: Envelope) -> None:
         task.first_hold, task.outcome = task.outcome, None
 
 
-def _delay(task: Task, due: float | None) -> None:
-    if due is not None and due > time.time():
+def _delay(task: Task, due: float | None, limits: Limits) -> None:
+    if due is not None and due > limits.time():
         task.end(Outcome(State.WAITING, DELAYED, due=moment(due)))

@@ -86,7 +86,7 @@ _TRACE: Final = ("traceparent", "tracestate")
 
 
 def follow_up_row(task: Task, asked: FollowUp, now: datetime) -> RequestRow:
-    """The row of a request that this one asked for.
+    """The row of a request that this one asked for; `now` is by the database's clock.
 
     A time of its own is one behind `now`, also where it is over: that tells it from none.
     """
@@ -297,9 +297,13 @@ def write_follow_ups(
     cursor: psycopg.Cursor[Any],
     ended: Sequence[Task],
     now: datetime,
+    written: datetime,
     chunk: ChunkRun,
 ) -> list[StatusWrite]:
-    """Writes what requests that are done asked for; their statuses."""
+    """Writes what requests that are done asked for; their statuses.
+
+    It is `now` by the database's clock, and `written` by the worker's.
+    """
     asked = [
         follow_up_row(task, follow_up, now)
         for task in ended
@@ -308,7 +312,7 @@ def write_follow_ups(
     ]
     if not asked:
         return []
-    written = rows.insert_missing(cursor, asked)
+    new = rows.insert_missing(cursor, asked)
     for row in asked:
         chunk.wait_until(row.not_before, now)
-    return [StatusWrite.of(row.status(now)) for row in asked if row.id in written]
+    return [StatusWrite.of(row.status(written)) for row in asked if row.id in new]

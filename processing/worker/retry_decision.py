@@ -22,7 +22,10 @@ UNKNOWN_TYPE_POLICY = RetryPolicy(attempts=10, base=5, factor=2, cap=300)
 
 
 def conclude(task: Task, now: datetime, draw: Callable[[], float]) -> None:
-    """Sets `final` and `used`. What a task says of its run (`outcome`) stays as it is."""
+    """Sets `final` and `used`. What a task says of its run (`outcome`) stays as it is.
+
+    What is to wait is due from `now` on, which is by the clock that says later what is due.
+    """
     outcome = task.outcome
     if outcome is None:
         raise AssertionError(f"request {task.envelope.id} has no outcome yet")

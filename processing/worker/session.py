@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Callable, Collection, Iterator, Sequence
+from time import monotonic
 from typing import Any
 
 import psycopg
@@ -22,10 +23,12 @@ from feedback.journal.commits import LIFE, fate_of
 from feedback.journal.connections import open_connection
 from feedback.journal.database_errors import Outage, outage_of
 from feedback.journal.probe import takes_writes
+from processing.worker.database_clock import SECONDS, DatabaseClock
 from processing.worker.gathering_pipeline import GatheringPipeline
 from processing.worker.guarded_cursor import Failures, GuardedCursor
 from processing.worker.leftovers import close_leftovers
 from processing.worker.prepared_statements import PreparedStatements
+from processing.worker.row_settings import PUT_BACK, PUT_BACK_LOCAL, as_made
 from processing.worker.transaction_ends import ended_where_missing
 
 IN_TRANSACTION = pq.TransactionStatus.INTRANS
@@ -45,11 +48,6 @@ _RELEASE = (
 """Deferred constraints are tried and put back as they were: with what their triggers did, they come
 again at COMMIT, and which of them are deferred stays as the schema, or the handler, says."""
 _BACK = b"ROLLBACK TO SAVEPOINT oncepool; RELEASE SAVEPOINT oncepool"
-_PUT_BACK_LOCAL = b"SET LOCAL client_encoding TO 'UTF8'; SET LOCAL DateStyle TO 'ISO'"
-_PUT_BACK = b"SET client_encoding TO 'UTF8'; SET DateStyle TO 'ISO'"
-"""What a handler may have changed and the journal's statements rely on: rows are made here as bytes
-in UTF-8, which the server would read as something else, and psycopg reads no other times. The
-server reports every change of both, so that all is well is known without asking."""
 
 
 class CommitUnclear(psycopg.OperationalError):
@@ -87,6 +85,8 @@ class Session:
         """(pid, start) of the server process behind the connection; None without one."""
         self.life = ""
         """Of the server behind the latest connection."""
+        self.clock = DatabaseClock()
+        """By which it is decided what is due."""
         self.failures = Failures()
         """Of the handler that runs, on its cursors."""
         self.left_open = False
@@ -143,14 +143,16 @@ class Session:
         )
         connection._prepared = PreparedStatements()  # noqa: SLF001 - nothing else mends it
         connection.prepare_threshold = self._prepare_threshold
+        sent = monotonic()
         row = connection.execute(
-            f"SELECT pid, backend_start::text, {LIFE}"  # noqa: S608 - a constant
+            f"SELECT pid, backend_start::text, {LIFE}, {SECONDS}"  # noqa: S608 - constants
             " FROM pg_stat_activity WHERE pid = pg_backend_pid()"
         ).fetchone()
         self._connection, self.left_open = connection, False
         self.held = connection.lock.locked
         if row is not None:
             self.backend, self.life = (row[0], row[1]), row[2]
+            self.clock.read(row[3], sent)
             self._connected(self.backend)
 
     def drop(self) -> None:
@@ -219,7 +221,7 @@ class Session:
     def begin(self) -> None:
         """Starts a transaction."""
         self._next_savepoint = None
-        self._send(_BEGIN)
+        self.clock.send(self._send, _BEGIN)
 
     def wait_at_most(self, seconds: float | None) -> None:
         """So long, or as ever (None), the rest of the transaction waits for a lock."""
@@ -230,8 +232,8 @@ class Session:
 
     def put_back(self) -> None:
         """Undoes for the journal's rows what a handler's SET LOCAL said of how they are read."""
-        if not self._reads_as_made:
-            self._send(_PUT_BACK_LOCAL)
+        if not as_made(self.connection.pgconn):
+            self._send(PUT_BACK_LOCAL)
 
     def commit(self) -> None:
         """Commits. Raises CommitUnclear where nobody can say whether it landed."""
@@ -320,21 +322,14 @@ class Session:
         if backend is not None and backend != self.backend:
             end_for_good(self.connection, backend)
 
-    @property
-    def _reads_as_made(self) -> bool:
-        pgconn = self.connection.pgconn
-        return pgconn.parameter_status(b"client_encoding") == b"UTF8" and (
-            pgconn.parameter_status(b"DateStyle") or b""
-        ).startswith(b"ISO")
-
     def _put_back_for_good(self) -> None:
         """After a transaction: a handler's SET without LOCAL ends with it, or so does the session.
 
         Raises nothing, as what was committed stays so.
         """
-        if not self._reads_as_made:
+        if not as_made(self.connection.pgconn):
             try:
-                self._send(_PUT_BACK)
+                self._send(PUT_BACK)
             except psycopg.Error:
                 self.drop()
 

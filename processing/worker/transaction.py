@@ -98,21 +98,21 @@ class Transaction:
             if task.outcome is DONE:
                 task.used = task.used_before + 1
             else:
-                conclude(task, now, random.random)
+                conclude(task, session.clock.now(), random.random)
         with self._settling(fate.plain, fate.ended):
             if chunk.rows_locked:
                 session.wait_at_most(ROW_WAIT)
             writes = self._write(cursor, fate, now, chunk)
             if chunk.rows_locked:
                 session.wait_at_most(None)  # COMMITs that notify stand in one line
-            written = datetime.now(UTC)
+            written = datetime.now(UTC), session.clock.now()
             try:
                 session.commit()
             except CommitUnclear as unclear:
                 beside = (*recalled, *more_recalled, *left, *fate.apart)
                 unclear.beside = {t.index for t in beside}
                 raise
-        self._tell(fate, writes, (now, written), chunk)
+        self._tell(fate, writes, (now, *written), chunk)
         chunk.give_back([*recalled, *more_recalled])
         apart += fate.apart
         return left
@@ -174,7 +174,7 @@ class Transaction:
         rows, ended = self._rows, fate.ended
         writes: list[StatusWrite] = []
         if any(t.follow_ups for t in ended):
-            writes = write_follow_ups(rows, cursor, ended, now, chunk)
+            writes = write_follow_ups(rows, cursor, ended, self._session.clock.now(), now, chunk)
         for task in fate.conflicts:
             e, stored = task.envelope, task.stored
             known = e.type if stored is None else stored.type
@@ -203,7 +203,7 @@ class Transaction:
         """Of what waits for one reference the newest stays; statuses of rows that gave way."""
         if not coming:
             return []
-        verdict = self._coalescing.settle(cursor, coming, now)
+        verdict = self._coalescing.settle(cursor, coming, self._session.clock.now(), now)
         for task in fate.ended:
             follow(task, verdict)
         fate.ousted = [waiter.replaced_by(winner) for waiter, winner in verdict.ousted]
@@ -211,14 +211,15 @@ class Transaction:
         return superseded_statuses(fate.ousted, now)
 
     def _tell(
-        self, fate: Dedup, writes: list[StatusWrite], times: tuple[datetime, datetime],
-        chunk: ChunkRun,
+        self, fate: Dedup, writes: list[StatusWrite],
+        times: tuple[datetime, datetime, datetime], chunk: ChunkRun,
     ) -> None:  # fmt: skip
-        """After COMMIT: publish, count. `times`: once handlers had run, and once all was written.
+        """After COMMIT: publish, count.
 
-        What a row that stood there says may be past by the time that this is written.
+        `times`: once handlers had run, and once all was written, also by the database's clock. What
+        a row that stood there says may be past by the time that this is written.
         """
-        now, written = times
+        now, written, of_database = times
         writes += plain_statuses(fate.plain)
         for task, row in zip(fate.ended, fate.rows, strict=True):
             final = row.state in CLOSED and needs_row(task)
@@ -237,7 +238,7 @@ class Transaction:
         for gone in fate.ousted:
             chunk.tally.counts[Count(gone.type, gone.state, gone.code)] += 1
         for task in fate.ended:
-            chunk.wait_until(final_of(task).due, written)
+            chunk.wait_until(final_of(task).due, of_database)
         chunk.settle_done(fate.plain)
         chunk.settle(fate.ended)
         for others in (fate.answered, fate.conflicts, fate.stale):

@@ -1,0 +1,144 @@
+"""The worker's clock is minutes from the database's: what waits is due by that one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+import time_machine
+
+from feedback.contract import ids
+from feedback.contract.times import moment
+from processing import Retry
+from tests.support.queue import Queue
+
+MINUTES = timedelta(minutes=7)
+
+Wait = Callable[[str], float]
+
+
+@pytest.fixture(params=[-MINUTES, MINUTES], ids=["behind", "ahead"], autouse=True)
+def apart(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[timedelta]:
+    """All of this process is that far from the server."""
+    monkeypatch.setattr(ids, "_last", ids._last)  # later tests' ids are of their time again
+    with time_machine.travel(request.param):
+        yield request.param
+
+
+@pytest.fixture
+def wait(queue: Queue) -> Wait:
+    """Seconds from when a row was made until it is due, by the clock that says so."""
+    queue.executor.connect()
+
+    def seconds(id: str) -> float:
+        [(found,)] = queue.query(
+            "SELECT extract(epoch FROM due_at - created_at)::float8"
+            f" FROM {queue.schema}.requests WHERE id = %s AND state = 'waiting'",
+            id,
+        )
+        return float(found)
+
+    return seconds
+
+
+def test_the_next_attempt_comes_after_its_pause(
+    queue: Queue, wait: Wait, answers: dict[str, Any]
+) -> None:
+    answers["a"] = OSError("away")
+    report = queue.run(queue.record("a", "picky", {}))
+    assert 0 < wait("a") < 150
+    assert report.due_in is not None
+    assert 0 < report.due_in <= 50, "its maintenance process looks when it is due"
+    queue.again("a")
+    assert 0 < wait("a") < 200
+
+
+@pytest.mark.parametrize("kind", ["pay", "pure", "call"])
+def test_a_retry_that_does_not_count_waits_all_the_same(
+    queue: Queue, wait: Wait, answers: dict[str, Any], kind: str
+) -> None:
+    answers["a"] = Retry(after=50, counts=False)
+    queue.run(queue.record("a", kind, {}))
+    assert 0 < wait("a") < 150
+    queue.again("a")
+    assert 0 < wait("a") < 150
+
+
+def test_a_type_that_nobody_knows_is_tried_again_after_its_pause(queue: Queue, wait: Wait) -> None:
+    queue.run(queue.record("a", "novel", {}))
+    assert 0 < wait("a") < 110
+
+
+def test_a_window_holds(queue: Queue, wait: Wait) -> None:
+    queue.run(queue.record("a", "count", {"sku": "s"}))
+    assert 0 < wait("a") < 120
+    queue.run(queue.record("b", "count", {"sku": "s"}))
+    assert queue.row("a")["state"] == "superseded"
+    assert 0 < wait("b") < 120
+
+
+def test_a_window_that_another_instance_has_begun_is_cut_at_its_cap(
+    queue: Queue, wait: Wait, apart: timedelta
+) -> None:
+    """That one's clock is the database's."""
+    with time_machine.travel(-apart):
+        queue.run(queue.record("a", "count", {"sku": "s"}))
+    queue.query(
+        f"UPDATE {queue.schema}.requests SET window_start = now() - interval '25 s' WHERE id = 'a'"
+    )
+    queue.run(queue.record("b", "count", {"sku": "s"}))
+    assert 0 < wait("b") < 15
+
+
+def test_a_follow_up_is_due_at_once(queue: Queue, wait: Wait, ran: list[Any]) -> None:
+    queue.run(queue.record("a", "order", {}))
+    [(name, new)] = queue.query(
+        f"SELECT id, not_before <= produced_at FROM {queue.schema}.requests"
+        " WHERE code = 'follow_up' AND id <> 'named'"
+    )
+    assert abs(wait(name)) < 60
+    assert new, "it asks for no time of its own"
+
+
+def test_a_delay_is_over_by_the_clock_that_says_what_is_due(
+    queue: Queue, wait: Wait, ran: list[Any], apart: timedelta
+) -> None:
+    soon, past = (_by_database(apart) + timedelta(seconds=s) for s in (60, -60))
+    queue.run(
+        queue.record("a", "once", {}, ce_notbefore=soon.isoformat()),
+        queue.record("b", "once", {}, ce_notbefore=past.isoformat()),
+        queue.record("c", "novel", {}, ce_notbefore=soon.isoformat()),
+    )
+    assert 0 < wait("a") < 160
+    assert 0 < wait("c") < 160
+    assert ran == [("b", 1)]
+    assert queue.row("c")["code"] == "delayed"
+
+
+def test_times_of_ends_are_the_workers(queue: Queue, apart: timedelta) -> None:
+    """As all else that this machine says of it, which is told by them what came first."""
+    before = datetime.now(UTC)
+    queue.run(queue.record("a", "once", {}), queue.record("b", "count", {"sku": "s"}))
+    queue.run(queue.record("c", "count", {"sku": "s"}))
+    for name in "abc":
+        told = datetime.fromisoformat(queue.told(name)["at"])
+        assert before <= told <= datetime.now(UTC)
+    for name in "ab":
+        assert before <= queue.row(name)["finished_at"] <= datetime.now(UTC)
+
+
+def test_a_clock_that_is_set_while_a_worker_runs_moves_nothing(
+    queue: Queue, wait: Wait, answers: dict[str, Any], apart: timedelta
+) -> None:
+    answers["a"] = answers["b"] = OSError("away")
+    queue.run(queue.record("a", "picky", {}))
+    with time_machine.travel(2 * apart):
+        queue.run(queue.record("b", "picky", {}))
+    assert 0 < wait("b") < 150
+
+
+def _by_database(apart: timedelta) -> datetime:
+    """What time it is there, near enough."""
+    return moment((datetime.now(UTC) - apart).timestamp())

@@ -1,7 +1,8 @@
-"""A clock that jumps: what `time.time()` says in the main and worker processes of one run.
+"""A clock that jumps: what time it is in the main and worker processes of one run.
 
 The offset stands in a file that every process has mapped, so a jump is seen by all at once, in the
-middle of whatever they do. `datetime.now()` does not follow: processes see two clocks that differ.
+middle of whatever they do. `time.time()`, `datetime.now()` and all their like follow; the monotonic
+clock, which nobody can set, does not.
 """
 
 from __future__ import annotations
@@ -11,6 +12,8 @@ import os
 import struct
 import time
 from pathlib import Path
+
+import time_machine
 
 OFFSET = struct.Struct("d")
 
@@ -29,12 +32,13 @@ class JumpingClock:
 
 
 def follow() -> None:
-    """Makes this process's `time.time()` follow the file that CHAOS_CLOCK names."""
+    """Makes this process's clock follow the file that CHAOS_CLOCK names."""
     with Path(os.environ["CHAOS_CLOCK"]).open("rb") as file:
         held = mmap.mmap(file.fileno(), OFFSET.size, access=mmap.ACCESS_READ)
-    real = time.time
+    real = time_machine.escape_hatch.time.time_ns
 
-    def jumping() -> float:
-        return real() + float(OFFSET.unpack_from(held)[0])
+    def jumping() -> int:
+        return real() + round(OFFSET.unpack_from(held)[0] * 1_000_000_000)
 
-    time.time = jumping
+    traveller = time_machine.travel(time.time()).start()
+    traveller.time_ns = jumping  # type: ignore[method-assign]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Final
 
 from feedback.client.result import Result
@@ -32,7 +31,9 @@ log = logging.getLogger("oncepool.relay")
 
 PAGE: Final = 1_000
 
-_TRY_LOCK: Final = "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0))"
+# Silence is counted by the clock that is read here.
+_TRY_LOCK: Final = "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0)), clock_timestamp()"
+_LOCK: Final = f"{LOCK}, clock_timestamp()"
 _PAGE: Final = f"""
 SELECT seq, id, type, state, encode(fingerprint, 'hex'), seen, sends, tries,
     coalesce(next_at <= now(), true), {TOO_LATE}, created_at, true, sent_at::text AS place
@@ -115,7 +116,7 @@ class Settling:
         Raises StoreUnavailable, psycopg.Error.
         """
         with connection.transaction():
-            [(mine,)] = connection.execute(_TRY_LOCK, [self._lock]).fetchall()
+            [(mine, now)] = connection.execute(_TRY_LOCK, [self._lock]).fetchall()
             rows = self._rows(connection, young) if mine else []
             if not rows or self._statuses is None:
                 self._place = None
@@ -125,7 +126,6 @@ class Settling:
             last, at = judged[-1]
             whole = len(judged) == len(rows) < PAGE
             self._place = None if whole else (at, last.seq)
-            now = datetime.now(UTC)
             found = judge([row for row, _ in judged], statuses, self._policy, now)
             written = self._writer.write(connection, found)
         self._tell(written)
@@ -139,7 +139,7 @@ class Settling:
         """
         told = {key_of(result): result for result in results}
         with connection.transaction():
-            connection.execute(LOCK, [self._lock])
+            [(_, now)] = connection.execute(_LOCK, [self._lock]).fetchall()
             rows = self._rows_of(connection, told)
             sent = [row for row in rows if row.was_sent]
             standing = self._standing(sent)
@@ -148,7 +148,7 @@ class Settling:
                 self._telling(row, status, told[row.key])
                 for row, status in zip(judged, standing, strict=True)
             ]
-            findings = judge(judged, statuses, self._policy, datetime.now(UTC))
+            findings = judge(judged, statuses, self._policy, now)
             written = self._writer.write(connection, findings)
         self._tell(written)
         gone = {one.seq for one in written.gone}

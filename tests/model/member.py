@@ -88,9 +88,9 @@ class Process:
     def at_rest(self) -> bool:
         """Nothing waits to be served, decided or repaired."""
         busy = self.pending or self.answers or self.breaks or self.leaving or self.stopping
-        busy = busy or self.unknown.places
         commit = self.commit
-        return not (busy or commit.held or commit.open_since is not None or commit._repair.pending)
+        busy = bool(busy or self.unknown.places or commit.held)
+        return not (busy or commit.open_since is not None or commit._repair.pending)
 
     # What the loop does
 

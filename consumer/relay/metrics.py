@@ -67,7 +67,8 @@ class RelayMetrics:
             try:
                 self._start(self._look_now)
             except BaseException:  # no thread for it, say
-                self._due = self._clock() + LOOK_EVERY
+                with self._lock:
+                    self._due = self._clock() + LOOK_EVERY
                 raise
         with self._lock:
             return [*_of_loops(self._states()), *self._of_outbox()]

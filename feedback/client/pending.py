@@ -139,9 +139,7 @@ class Submissions:
 
     def keep(self, submission: Submission) -> None:
         """Remembers it where it was forgotten meanwhile, and none has its id."""
-        with self._lock:
-            forgotten = submission.id not in self._by_id
-        if forgotten:
+        if self.get(submission.id) is None:
             self.add(submission)
 
     def get(self, id: str) -> Submission | None:

@@ -64,6 +64,11 @@ NO_OPTIONS: Final = OptionalHeaders()
 """Of a message without optional headers, as most are."""
 
 
+def is_too_far(at: float) -> bool:
+    """Whether a time, seconds after the epoch, lies further ahead than anything may wait."""
+    return at > clock.time() + LONGEST_DELAY.total_seconds()
+
+
 def check_name(what: str, name: str, id: str | None = None) -> str:
     """An id, type or reference: 1 to 200 characters, no control characters; else Malformed."""
     if not name:
@@ -99,7 +104,7 @@ def take_options(headers: dict[str, bytes | None], id: str) -> OptionalHeaders:
     if reference is not None:
         check_name("ce_reference", reference, id)
     not_before = _time("ce_notbefore", texts, id)
-    if not_before is not None and not_before > clock.time() + LONGEST_DELAY.total_seconds():
+    if not_before is not None and is_too_far(not_before):
         raise Malformed(f"ce_notbefore is {texts['ce_notbefore']}, more than ten years ahead", id)
     return OptionalHeaders(
         content_type=texts.get("content-type") or JSON,

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
 from feedback.contract.envelope import JSON, Envelope
-from feedback.contract.headers import LONGEST_DELAY, OptionalHeaders, check_name
+from feedback.contract.headers import OptionalHeaders, check_name, is_too_far
 from feedback.contract.payloads import write_json
 from feedback.contract.record import Record
 from feedback.errors import Malformed
@@ -114,7 +113,7 @@ def _check_due(not_before: datetime, id: str) -> None:
     """As ce_notbefore is checked, which it becomes where the request waits."""
     if not_before.tzinfo is None:
         raise Malformed("the decoder's not_before has no time zone", id)
-    if not_before.timestamp() > time.time() + LONGEST_DELAY.total_seconds():
+    if is_too_far(not_before.timestamp()):
         raise Malformed(f"the decoder's not_before is {not_before}, more than ten years ahead", id)
 
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import inspect
-import time
 import typing
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
-from feedback.contract.headers import LONGEST_DELAY
+from feedback.contract.headers import is_too_far
 from processing.handlers.annotations import (
     Shape,
     UnusableAnnotation,
@@ -175,7 +174,7 @@ class Handler:
             return None
         if due.tzinfo is None:
             raise ValueError(f"not_before= returned {due}, which has no time zone")
-        if due.timestamp() > time.time() + LONGEST_DELAY.total_seconds():
+        if is_too_far(due.timestamp()):
             raise ValueError(f"not_before= returned {due}, more than ten years ahead")
         return due.timestamp()
 

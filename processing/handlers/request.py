@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, NamedTuple
 
 from typing_extensions import TypeVar
 
 from feedback.contract.envelope import JSON
-from feedback.contract.headers import LONGEST_DELAY, check_name
+from feedback.contract.headers import check_name, is_too_far
 from feedback.contract.ids import uuid7
 from feedback.contract.payloads import encode_payload
 from feedback.errors import Malformed
@@ -101,7 +101,7 @@ def _checked(
     if at is not None:
         if at.tzinfo is None:
             raise ValueError("follow_up(at=) needs a time with an offset, as datetime.now(UTC)")
-        if at > datetime.now(UTC) + LONGEST_DELAY:
+        if is_too_far(at.timestamp()):
             raise ValueError(f"follow_up(at={at}) lies more than ten years ahead")
     name = str(uuid7()) if request_id is None else request_id
     try:

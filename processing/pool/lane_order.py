@@ -56,13 +56,18 @@ LANE_OF: Final[dict[Ordering, LaneOf]] = {
 }
 
 
+def sweep_beyond(in_use: int) -> int:
+    """How many lanes may be remembered, where so many are in use, before the rest is dropped."""
+    return max(TAGS, 2 * in_use)
+
+
 class LaneOrder:
     """The lanes, and the chunks in flight that they wait for."""
 
     def __init__(self, ordering: Ordering) -> None:
         self.lane_of = LANE_OF[ordering]
         self.tags: dict[int, int] = {}
-        self._most_tags = TAGS
+        self._most_tags = sweep_beyond(0)
         self.held: dict[int, deque[Held]] = {}
         """Lane -> what waits in it, never nothing."""
         self.in_flight: dict[int, Chunk] = {}
@@ -123,7 +128,7 @@ class LaneOrder:
         """Drops the tags of chunks that have ended: nothing waits for those."""
         in_use = {WAITING, *self.in_flight}
         self.tags = {lane: tag for lane, tag in self.tags.items() if tag in in_use}
-        self._most_tags = max(TAGS, 2 * len(self.tags))
+        self._most_tags = sweep_beyond(len(self.tags))
 
     def given_back(self, lanes: Iterable[int], chunks: Iterable[Chunk]) -> Iterator[int]:
         """Those of `lanes` of which none of their worker's chunks has a record any more."""

@@ -15,7 +15,7 @@ from feedback.contract.record import Record, is_due, kind_of
 from processing.pool.chunk import Held
 from processing.pool.concurrency import Concurrency
 from processing.pool.kept_places import KeptPlaces
-from processing.pool.lane_order import TAGS, LaneOrder
+from processing.pool.lane_order import LaneOrder, sweep_beyond
 from processing.pool.worker_time import AloneQueue, Costs, share_of
 
 Place: TypeAlias = int | Held
@@ -46,9 +46,9 @@ class Queues:
         self.later = KeptPlaces(table)
         """Lanes whose first record is such a suspect, and such suspects without a lane."""
         self._lanes_of_rest: set[int] = set()
-        """Lanes of which something stands in `fresh`; perhaps others, too, at most TAGS in all or
-        twice those."""
-        self._most_of_rest = TAGS
+        """Lanes of which something stands in `fresh`; perhaps others, too, but not many: see
+        `sweep_beyond`."""
+        self._most_of_rest = sweep_beyond(0)
         self._limited_first = False
         self.sorted_at = costs.version
         """The version of the costs by which `alone` was sorted out."""
@@ -134,7 +134,7 @@ class Queues:
     def _look_at_rest(self) -> None:
         lanes = map(self._table.lane_of, chain(*self._fresh))
         self._lanes_of_rest = {lane for lane in lanes if lane is not None}
-        self._most_of_rest = max(TAGS, 2 * len(self._lanes_of_rest))
+        self._most_of_rest = sweep_beyond(len(self._lanes_of_rest))
 
     def remove(self, lane: int) -> None:
         """Takes a lane out of whichever queue it is in."""

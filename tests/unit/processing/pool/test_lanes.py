@@ -6,7 +6,7 @@ import pytest
 
 from feedback.contract.record import OFFSET, Record
 from processing.ipc.frames import Suspect
-from processing.pool import queues
+from processing.pool import lane_order
 from processing.pool.chunk import Chunk
 from processing.pool.lane_order import TAGS, LaneOrder
 from processing.pool.lanes import Lanes
@@ -64,7 +64,7 @@ def test_of_lanes_that_are_done_nothing_is_kept() -> None:
 def test_what_is_known_of_lanes_behind_calls_does_not_grow_with_what_came(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(queues, "TAGS", 100)
+    monkeypatch.setattr(lane_order, "TAGS", 100)
     lanes = Lanes("key", known_costs())
     lanes.run_beside({"call": 3})
     lanes.submit([record(n, b"%d" % n) for n in range(1000)])

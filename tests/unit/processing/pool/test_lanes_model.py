@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 from feedback.contract.record import KEY, OFFSET, TYPE, is_due
 from processing.ipc.frames import Suspect
-from processing.pool import lane_order, queues
+from processing.pool import lane_order
 from processing.pool.chunk import Chunk, Held
 from processing.pool.lanes import Lanes
 from tests.support.lanes import known_costs, record
@@ -29,7 +29,6 @@ def sweeps() -> Iterator[None]:
     """Tags of lanes that are done are swept after each chunk, not after thousands."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lane_order, "TAGS", 0)
-        patch.setattr(queues, "TAGS", 0)
         yield
 
 

@@ -53,6 +53,21 @@ def make_topic(stack: Stack, partitions: int = 4) -> str:
     return topic
 
 
+def settings_of(stack: Stack, topic: str, **more: Any) -> Settings:
+    return Settings(
+        kafka_bootstrap_servers=stack.kafka,
+        kafka_topics=[topic],
+        kafka_group=f"g-{topic}",
+        **more,
+    )
+
+
+def member(kafka: Kafka, *, read_again: bool = True) -> tuple[Loop, FakePool]:
+    pool = FakePool()
+    flow = FlowControl(1000, 1 << 20)
+    return Loop(kafka, pool, flow, "me", LOG, read_again=read_again), pool
+
+
 @pytest.fixture(params=[pytest.param("classic", marks=pytest.mark.long), "consumer"])
 def storm(request: pytest.FixtureRequest, own_stack: Stack, tmp_path: Path) -> Iterator[Storm]:
     settings = PROTOCOLS[request.param] | IMPATIENT
@@ -160,16 +175,10 @@ def test_a_connection_that_breaks_while_a_commit_is_open_ends_the_membership(
     own_stack: Stack, protocol: str
 ) -> None:
     topic = make_topic(own_stack, 1)
-    settings = Settings(
-        kafka_bootstrap_servers=own_stack.kafka,
-        kafka_topics=[topic],
-        kafka_group=f"g-{topic}",
-        read_again=False,  # what is delivered is counted
-        **PROTOCOLS[protocol],
-    )
+    # What is delivered is counted, so nothing is read again.
+    settings = settings_of(own_stack, topic, read_again=False, **PROTOCOLS[protocol])
     kafka = PausedAtCommit(settings, LOG)
-    pool = FakePool()
-    loop = Loop(kafka, pool, FlowControl(1000, 1 << 20), "me", LOG, read_again=False)
+    loop, pool = member(kafka, read_again=False)
     producer = Producer({"bootstrap.servers": own_stack.kafka})
     loop.start()
     turn_until(loop, lambda: loop.joined)
@@ -200,15 +209,8 @@ def test_a_group_that_a_crashed_broker_has_lost_is_joined_anew(
     own_stack: Stack, *, committing: bool
 ) -> None:
     topic = make_topic(own_stack, 1)
-    settings = Settings(
-        kafka_bootstrap_servers=own_stack.kafka,
-        kafka_topics=[topic],
-        kafka_group=f"g-{topic}",
-        kafka_protocol="consumer",
-    )
-    kafka = PausedAtCommit(settings, LOG)
-    pool = FakePool()
-    loop = Loop(kafka, pool, FlowControl(1000, 1 << 20), "me", LOG)
+    kafka = PausedAtCommit(settings_of(own_stack, topic, **PROTOCOLS["consumer"]), LOG)
+    loop, pool = member(kafka)
     producer = Producer({"bootstrap.servers": own_stack.kafka})
     loop.start()
     turn_until(loop, lambda: loop.stats().assigned == 1)
@@ -272,15 +274,8 @@ class FailedAtCommit(Kafka):
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_a_client_that_fails_for_good_at_a_commit_is_replaced(stack: Stack, when: str) -> None:
     topic = make_topic(stack, 1)
-    settings = Settings(
-        kafka_bootstrap_servers=stack.kafka,
-        kafka_topics=[topic],
-        kafka_group=f"g-{topic}",
-        kafka_protocol="consumer",
-    )
-    kafka = FailedAtCommit(settings, LOG)
-    pool = FakePool()
-    loop = Loop(kafka, pool, FlowControl(1000, 1 << 20), "me", LOG)
+    kafka = FailedAtCommit(settings_of(stack, topic, **PROTOCOLS["consumer"]), LOG)
+    loop, pool = member(kafka)
     producer = Producer({"bootstrap.servers": stack.kafka})
     loop.start()
     turn_until(loop, lambda: loop.stats().assigned == 1)
@@ -351,12 +346,9 @@ def test_a_broker_without_the_consumer_protocol_gets_the_classic_one() -> None:
     stack = run.own_stack("classic-only", broker_properties=properties)
     try:
         topic = make_topic(stack)
-        settings = Settings(
-            kafka_bootstrap_servers=stack.kafka, kafka_topics=[topic], kafka_group=topic
-        )
-        kafka = Kafka(settings, LOG)
+        kafka = Kafka(settings_of(stack, topic), LOG)
         assert kafka.protocol == "consumer"
-        loop = Loop(kafka, FakePool(), FlowControl(1000, 1 << 20), "me", LOG)
+        loop, _ = member(kafka)
         loop.start()
         turn_until(loop, lambda: loop.joined)
         assert kafka.protocol == "classic"

@@ -16,6 +16,17 @@ A: Place = ("t", 0)
 PLENTY = Room(1000, 1 << 20)
 
 
+def with_two_committed() -> tuple[Commit, Assignment]:
+    """A member whose first two records are committed, under the token 1;me-1;."""
+    assignment = Assignment()
+    commit = Commit(assignment, "me", Unfinished())
+    commit.assigned([A])
+    commit.polled(assignment.take(records(A, [0, 1])).runs)
+    commit.next(100.0, PLENTY)
+    commit.answered(Answered("1;me-1;", None, {A: None}))
+    return commit, assignment
+
+
 @pytest.mark.parametrize(
     "error, found, told",
     [
@@ -26,12 +37,7 @@ PLENTY = Room(1000, 1 << 20)
 def test_a_member_that_was_put_out_while_it_stopped_tells_nothing_in_the_name_of_another(
     error: str | None, found: int, told: list[SendCommit]
 ) -> None:
-    assignment = Assignment()
-    commit = Commit(assignment, "me", Unfinished())
-    commit.assigned([A])
-    commit.polled(assignment.take(records(A, [0, 1])).runs)
-    commit.next(100.0, PLENTY)
-    commit.answered(Answered("1;me-1;", None, {A: None}))
+    commit, assignment = with_two_committed()
     commit.polled(assignment.take(records(A, [2])).runs)
     commit.next(100.0, PLENTY)
     commit.stop()
@@ -53,12 +59,7 @@ def test_a_member_that_was_put_out_while_it_stopped_tells_nothing_in_the_name_of
 def test_a_client_that_commits_nothing_any_more_holds_up_no_end(
     answer: Answered, *, readable: bool
 ) -> None:
-    assignment = Assignment()
-    commit = Commit(assignment, "me", Unfinished())
-    commit.assigned([A])
-    commit.polled(assignment.take(records(A, [0, 1])).runs)
-    commit.next(100.0, PLENTY)
-    commit.answered(Answered("1;me-1;", None, {A: None}))
+    commit, _ = with_two_committed()
     commit.marks.finished(records(A, [0, 1]))
     commit.stop()
     assert commit.tell_marks(100.0)

@@ -14,16 +14,20 @@ from typing import Any, Final, NamedTuple
 
 from psycopg.rows import dict_row
 
+from feedback.contract.times import EARLIEST, LATEST
 from feedback.journal.connections import Connection
 from feedback.journal.queries import query
 from feedback.operations.bounded import TookTooLong, bounded
 from feedback.operations.request_reads import OPEN, Row, conditions_of
+from feedback.sql_times import nearest
 
 WINDOWS: Final = (
     timedelta(seconds=10), timedelta(minutes=1), timedelta(minutes=10), timedelta(hours=1),
     timedelta(days=1), timedelta(days=30), None,
 )  # fmt: skip
 """How far back it is looked, one after the other; None: as far as there are rows."""
+_MADE: Final = nearest("created_at")
+"""When a row was made, as it is read: what a place says is compared with that, and sorted by it."""
 
 
 class Found(NamedTuple):
@@ -126,7 +130,7 @@ def _place(text: str | None) -> tuple[datetime, str] | None:
     moment = datetime.fromisoformat(at)
     if moment.tzinfo is None:
         raise ValueError("a place has no time zone")
-    return moment, name
+    return min(max(moment, EARLIEST), LATEST), name
 
 
 def _window(
@@ -146,11 +150,11 @@ def _window(
         values["made_since"] = since
     if before is not None:
         conditions.append(
-            "(created_at < %(before)s OR (created_at = %(before)s AND id > %(before_id)s))"
+            f"({_MADE} < %(before)s OR ({_MADE} = %(before)s AND id > %(before_id)s))"
         )
         values["before"], values["before_id"] = before
     where = f"WHERE {' AND '.join(conditions)} " if conditions else ""
-    text = f"{query('list_requests', schema)} {where}ORDER BY created_at DESC, id LIMIT %(limit)s"
+    text = f"{query('list_requests', schema)} {where}ORDER BY {_MADE} DESC, id LIMIT %(limit)s"
     with bounded(connection, seconds), connection.cursor(row_factory=dict_row) as cursor:
         rows = cursor.execute(text, {**values, "limit": limit + 1}, prepare=False).fetchall()
     return Found(rows[:limit], len(rows) > limit, since)

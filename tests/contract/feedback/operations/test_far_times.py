@@ -40,6 +40,30 @@ def test_they_are_shown_and_counted_like_their_neighbours(journal: Journal, time
     assert inspection.most_resent(read, 60, 9, schema=schema).rows == []
 
 
+@pytest.mark.parametrize("time", [*BEYOND, "1969-12-31 23:00Z"])
+def test_pages_of_them_follow_each_other(journal: Journal, time: str) -> None:
+    made = {"created_at": time, "finished_at": time}
+    names = [journal.put(f"r{n}", "done", **made) for n in range(4)]
+    names.insert(0 if time.startswith(("-", "0", "1969")) else 4, journal.put("new", "done"))
+    seen: list[str] = []
+    before = None
+    for _ in names:
+        page = search(journal.connection, {"before": before}, 2, seconds=20, schema=journal.schema)
+        seen += [row["id"] for row in page.rows]
+        before = page.before
+        if before is None:
+            break
+    assert seen == names
+
+
+def test_a_place_that_nobody_was_given_is_none_beyond_all_rows(journal: Journal) -> None:
+    journal.put("r", "done")
+    for year, found in (("0001", []), ("9999", ["r"])):
+        asked = {"before": f"{year}-01-01T00:00:00+14:00 r"}
+        page = search(journal.connection, asked, 2, seconds=20, schema=journal.schema)
+        assert [row["id"] for row in page.rows] == found
+
+
 def test_no_time_is_none(journal: Journal) -> None:
     text = f"SELECT {nearest('at')} FROM (VALUES (NULL::timestamptz)) AS none (at)"
     assert journal.connection.execute(text).fetchall() == [(None,)]

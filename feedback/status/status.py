@@ -235,17 +235,19 @@ class StatusWrite(NamedTuple):
         bump: bool = False,
         reply_to: str | None = None,
         final: bool = False,
+        now: datetime | None = None,
     ) -> StatusWrite:
         """Of what a status says; `ttl` is its type's, in seconds, None = the default.
 
-        One that waits lives until its `retry_at` and for `ttl` seconds after that. It is `final`
-        where a row says it for good; what is to `bump` has no row, and says so.
+        One that waits lives until its `retry_at` and for `ttl` seconds after that; `now` is by the
+        clock of `retry_at`, where `at` is not. It is `final` where a row says it for good; what is
+        to `bump` has no row, and says so.
         """
         if bump:
             status = status._replace(journaled=False)
         seconds = DEFAULT_TTL if ttl is None else ttl
         if status.retry_at is not None:
-            seconds += max(0, int((status.retry_at - status.at).total_seconds()))
+            seconds += max(0, int((status.retry_at - (now or status.at)).total_seconds()))
         return cls(status.id, status.encode(), seconds, bump, reply_to, final)
 
     @classmethod

@@ -316,7 +316,7 @@ class EffectExternal:
             writes = write_follow_ups(self._rows, cursor, [task], clock.now(), now, chunk)
             written, of_database = datetime.now(UTC), clock.now()
             self._session.commit()
-        self._publish([*writes, status_of(task, row, written)])
+        self._publish([*writes, status_of(task, row, written, now=of_database)])
         chunk.wait_until(final_of(task).due, of_database)
 
     def _tell_stored(self, task: Task, stored: StoredRequest) -> None:

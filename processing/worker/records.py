@@ -163,20 +163,23 @@ def ended_at(task: Task, now: datetime) -> datetime:
 
 
 def status_of(
-    task: Task, row: RequestRow, written: datetime, *, bump: bool = False, final: bool = False
-) -> StatusWrite:
+    task: Task, row: RequestRow, written: datetime, *, now: datetime | None = None,
+    bump: bool = False, final: bool = False,
+) -> StatusWrite:  # fmt: skip
     """Its status as it ends here, or waits for its next attempt; `row` is what row_of made.
 
     It ended when its handler did, and waits since its row was `written`: a copy that was refused
     between the two does not say more of it. What comes of the row is later, so this is before its
-    COMMIT.
+    COMMIT. Where it waits it is `now` by the database's clock.
     """
     at = written if row.finished_at is None else row.finished_at
     status = row.status(at)
     if row.state is State.FAILED and not needs_row(task):
         status = status._replace(journaled=False)
     asks = task.envelope.reply_to
-    return StatusWrite.of(status, ttl=task.status_ttl, bump=bump, reply_to=asks, final=final)
+    return StatusWrite.of(
+        status, ttl=task.status_ttl, bump=bump, reply_to=asks, final=final, now=now
+    )
 
 
 def needs_row(task: Task) -> bool:
@@ -315,4 +318,4 @@ def write_follow_ups(
     new = rows.insert_missing(cursor, asked)
     for row in asked:
         chunk.wait_until(row.not_before, now)
-    return [StatusWrite.of(row.status(written)) for row in asked if row.id in new]
+    return [StatusWrite.of(row.status(written), now=now) for row in asked if row.id in new]

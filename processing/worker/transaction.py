@@ -223,7 +223,8 @@ class Transaction:
         writes += plain_statuses(fate.plain)
         for task, row in zip(fate.ended, fate.rows, strict=True):
             final = row.state in CLOSED and needs_row(task)
-            writes.append(status_of(task, row, written, bump=_without_row(task), final=final))
+            bump = _without_row(task)
+            writes.append(status_of(task, row, written, now=of_database, bump=bump, final=final))
         for task in fate.answered:
             writes += self._standing(task, now)
             if task.stored is not None:

@@ -11,6 +11,7 @@ import time_machine
 
 from feedback.contract import ids
 from feedback.contract.times import moment
+from feedback.status.status import DEFAULT_TTL
 from processing import Retry
 from tests.support.queue import Queue
 
@@ -51,6 +52,8 @@ def test_the_next_attempt_comes_after_its_pause(
     assert 0 < wait("a") < 150
     assert report.due_in is not None
     assert 0 < report.due_in <= 50, "its maintenance process looks when it is due"
+    lives = {name: ttl for name, ttl, *_ in queue.ways}
+    assert DEFAULT_TTL < lives["a"] <= DEFAULT_TTL + 50, "its status, until it is due and then"
     queue.again("a")
     assert 0 < wait("a") < 200
 

@@ -13,7 +13,7 @@ generation begins, or all of that log up to the watermark would be taken for kno
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter, lt
@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from consumer.intake.events import Place
 from consumer.intake.flow_control import Room
-from feedback.contract.record import OFFSET, PARTITION, TOPIC, Record, record_size, size_of
+from feedback.contract.record import CLAIM, OFFSET, PARTITION, TOPIC, Record, record_size, size_of
 
 _place_of = itemgetter(TOPIC, PARTITION)
 _offset_of = itemgetter(OFFSET)
@@ -42,8 +42,9 @@ class Taken(NamedTuple):
     """Records of partitions that this process does not own."""
     stale: int
     """Records at or below their partition's watermark, or the last of a log that is gone."""
-    restarted: list[Place]
-    """Partitions whose log is another one from these records on."""
+    restarted: Mapping[Place, int]
+    """Partitions whose log is another one from these records on, and the generation that this has
+    ended."""
 
 
 class Assignment:
@@ -54,15 +55,12 @@ class Assignment:
         self._watermarks: dict[Place, int] = {}
         self._resetting: set[Place] = set()
         """Their offsets may go back once: the client starts anew there."""
-        self._restarted: set[Place] = set()
-        """Their present generation began with another log."""
         self._last = 0
 
     def assign(self, places: Iterable[Place]) -> None:
         """Partitions are ours from now on, each in a new generation, without a watermark."""
         for place in places:
             self._begin(place)
-            self._restarted.discard(place)
 
     def _begin(self, place: Place) -> None:
         self._last += 1
@@ -76,7 +74,6 @@ class Assignment:
             self._generations.pop(place, None)
             self._watermarks.pop(place, None)
             self._resetting.discard(place)
-            self._restarted.discard(place)
 
     def offset_reset(self, place: Place) -> None:
         """The client starts anew in a partition: its offsets may go back."""
@@ -95,10 +92,6 @@ class Assignment:
         """The generation of a partition's present assignment, None where it is not ours."""
         return self._generations.get(place)
 
-    def restarted(self, place: Place) -> bool:
-        """Whether the present generation has another log than the one before it."""
-        return place in self._restarted
-
     def raise_watermark(self, place: Place, offset: int) -> None:
         """Records up to `offset` were taken in an earlier assignment and are not taken again."""
         if place in self._watermarks:
@@ -108,7 +101,7 @@ class Assignment:
         """Sorts a batch by partition and takes what is ours and new."""
         runs: list[Run] = []
         unowned = stale = 0
-        restarted: list[Place] = []
+        restarted: dict[Place, int] = {}
         for place, group in groupby(records, key=_place_of):
             run = list(group)
             watermark = self._watermarks.get(place)
@@ -118,9 +111,8 @@ class Assignment:
             offsets = list(map(_offset_of, run))
             if offsets[0] <= watermark or not all(map(lt, offsets, offsets[1:])):
                 if place in self._resetting:
+                    restarted[place] = self._generations[place]
                     self._begin(place)
-                    self._restarted.add(place)
-                    restarted.append(place)
                     run, watermark = _from_the_fall(run, watermark), -1
                     stale += sum(len(before.records) for before in runs if before.place == place)
                     runs = [before for before in runs if before.place != place]
@@ -178,6 +170,15 @@ class Buffer:
         """Throws away what lies below an offset and returns how many records that were."""
         queue = self._remove(place)
         kept = [record for record in queue.records if record[OFFSET] >= offset]
+        if kept:
+            self.add([Run(place, kept)])
+        return len(queue.records) - len(kept)
+
+    def drop_same(self, place: Place, records: Iterable[Record]) -> int:
+        """Throws away what is the same as these records; returns how many that were."""
+        same = {record[OFFSET]: record[:CLAIM] for record in records}
+        queue = self._remove(place)
+        kept = [record for record in queue.records if same.get(record[OFFSET]) != record[:CLAIM]]
         if kept:
             self.add([Run(place, kept)])
         return len(queue.records) - len(kept)

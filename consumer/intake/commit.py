@@ -144,8 +144,18 @@ class Commit:
         self.counts["last words"] += 1
         return SendCommit(offsets, f"{self._token}{self._number};", marks)
 
-    def restarted(self, places: Sequence[Place]) -> list[Action]:
-        """Partitions have another log now: what was not committed of the old one is gone."""
+    def restarted(self, places: Mapping[Place, int]) -> list[Action]:
+        """Partitions have another log now: what was not committed of the old one is gone.
+
+        With each the generation that has ended by it.
+        """
+        pieces = {} if self._open is None else self._open.pieces
+        for place, ended in places.items():
+            piece = pieces.get(place)
+            if piece is not None and not piece.log_gone:
+                piece.log_gone = True
+                ours = piece.generation == ended
+                piece.records = self.marks.marked(place, piece.records, ours=ours)
         self._repair.restarted(places)
         self.marks.restarted(places)
         return self._settlement.drop_buffered(places, "its log is gone")

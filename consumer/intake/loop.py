@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from consumer.intake import waits
 from consumer.intake.assignment import Assignment
@@ -217,7 +217,7 @@ class Loop:
             size = self._commit.polled(taken.runs)
             self._flow.polled(sum(len(run.records) for run in taken.runs), size)
 
-    def _on_restarted(self, places: Sequence[Place]) -> None:
+    def _on_restarted(self, places: Mapping[Place, int]) -> None:
         for topic, partition in places:
             self._log.error(
                 "a topic was made anew, or its log cut off", topic=topic, partition=partition

@@ -13,7 +13,7 @@ from consumer.intake.events import Place
 from consumer.intake.offset_metadata import LowMark, UnfinishedGap
 from consumer.intake.open_commit import Piece
 from consumer.intake.unfinished import Unfinished
-from feedback.contract.record import OFFSET, Record
+from feedback.contract.record import OFFSET, Record, read_again
 
 TELL_PAUSE: Final = 1.0
 """Seconds between two commits that only tell low marks."""
@@ -53,7 +53,7 @@ class Marks:
         if self.unfinished is not None:
             self.unfinished.revoked(places)
 
-    def restarted(self, places: Sequence[Place]) -> None:
+    def restarted(self, places: Iterable[Place]) -> None:
         """Partitions have another log."""
         if self.unfinished is not None:
             self.unfinished.restarted(places)
@@ -78,6 +78,15 @@ class Marks:
         """Delivered records will not start here: the next owner of their partition has them."""
         if self.unfinished is not None:
             self.unfinished.given_up(records)
+
+    def marked(self, place: Place, records: list[Record], *, ours: bool) -> list[Record]:
+        """Records to deliver, those that are read again marked as such.
+
+        `ours`: they were polled in the present assignment; else others may have had any of them.
+        """
+        if self.unfinished is None or not records:
+            return records
+        return self.unfinished.marked(place, records) if ours else list(map(read_again, records))
 
     # What is told
 

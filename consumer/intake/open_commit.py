@@ -37,10 +37,15 @@ class Piece:
     mark: LowMark | None = None
     """As in `SendCommit`."""
 
+    log_gone: bool = False
+    """Nobody else can read them any more."""
+
     @property
     def alone(self) -> list[Record]:
-        """Records below its mark: once it has landed nobody else need read them."""
+        """Records that nobody else reads, once it has landed: those below its mark, or all."""
         mark, records = self.mark, self.records
+        if self.log_gone:
+            return records
         if mark is None or not records or records[0][OFFSET] >= mark.offset:
             return []
         return [record for record in records if record[OFFSET] < mark.offset]

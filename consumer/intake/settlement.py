@@ -45,11 +45,14 @@ class Settlement:
             records += piece.records
             size += piece.size
             generation = self._assignment.generation(place)
-            came_back = generation not in (None, piece.generation)
-            if generation is None or (came_back and self._assignment.restarted(place)):
-                continue  # another's now, or an offset of a log that is gone
+            if piece.log_gone:
+                self._drop_same(place, piece.records)
+                continue
+            if generation is None:
+                continue  # another's now
             self._repair.committed(place, piece.offset)
-            if came_back:  # while this was unclear: what it reads again is delivered here
+            if generation != piece.generation:
+                # It came back while this was unclear: what it reads again is delivered here.
                 self._skip(place, piece.offset)
         self.counts["confirmed"] += len(records)
         return [Deliver(records, size)] if records else []
@@ -57,10 +60,7 @@ class Settlement:
     def _deliver_owned(
         self, commit: OpenCommit, places: Sequence[Place], unfinished: Unfinished
     ) -> list[Action]:
-        """What is not ours any more, or was assigned anew, is read from its low mark.
-
-        What lies below that runs here all the same: nobody else may read it.
-        """
+        """What is not ours any more, or was assigned anew, is read from its low mark."""
         actions: list[Action] = []
         records: list[Record] = []
         size = 0
@@ -68,8 +68,8 @@ class Settlement:
             piece = commit.pieces.pop(place)
             generation = self._assignment.generation(place)
             if generation != piece.generation:
-                kept = unfinished.keep(place, piece.alone, read_here=generation is not None)
-                self.counts["read again"] += len(kept)
+                kept = self._keep(place, piece, unfinished)
+                self.counts["read again"] += sum(map(is_read_again, kept))
                 records += kept
                 size += size_of(kept)
                 others = len(piece.records) - len(kept)
@@ -87,6 +87,15 @@ class Settlement:
                 size += piece.size
         self.counts["confirmed"] += len(records)
         return [*actions, Deliver(records, size)] if records else actions
+
+    def _keep(self, place: Place, piece: Piece, unfinished: Unfinished) -> list[Record]:
+        """What of an assignment that is over runs here all the same: nobody else may read it."""
+        if not piece.log_gone:
+            read_here = place in self._assignment
+            return unfinished.keep(place, piece.alone, read_here=read_here)
+        unfinished.hold(place, piece.records)
+        self._drop_same(place, piece.records)
+        return piece.records
 
     def not_landed(self, commit: OpenCommit, place: Place, *, read_again: bool) -> list[Action]:
         """A share that is not the group's offset stays only to be sent again."""
@@ -118,6 +127,10 @@ class Settlement:
         """What is delivered here already is not taken again."""
         self._assignment.raise_watermark(place, offset - 1)
         self.counts["drop:taken before"] += self._buffer.drop_below(place, offset)
+
+    def _drop_same(self, place: Place, delivered: Iterable[Record]) -> None:
+        """A log that was only cut off still has some of them."""
+        self.counts["drop:taken before"] += self._buffer.drop_same(place, delivered)
 
     def drop_buffered(self, places: Iterable[Place], cause: str) -> list[Action]:
         """What was not committed of these partitions is left to whoever owns them next."""

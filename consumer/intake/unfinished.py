@@ -174,10 +174,14 @@ class Unfinished:
             reading.committed = None  # theirs may lie beyond what was found
             if reading.gap is not None:
                 records = [record for record in records if record[OFFSET] < reading.gap.mark]
+        self.hold(place, records)
+        return [read_again(record) for record in records]
+
+    def hold(self, place: Place, records: Sequence[Record]) -> None:
+        """Records of an assignment that is over are in hand, whoever has the partition now."""
         if records:
             left = self._left.setdefault(place, {})
             left.update({record[OFFSET]: record[TIMESTAMP] for record in records})
-        return [read_again(record) for record in records]
 
     def finished(self, records: Iterable[Record]) -> None:
         """Records are done, or answered for; claimed rows among them are nobody's."""

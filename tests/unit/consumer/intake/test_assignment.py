@@ -43,18 +43,16 @@ def test_offsets_go_back_where_the_client_starts_anew_and_only_once() -> None:
     assert taken(assignment, records(A, [7, 8])) == [(A, [7, 8])]
     result = assignment.take([*records(A, [9]), *records(B, [0, 1]), *records(A, [10, 0, 1])])
     assert [[r[OFFSET] for r in run.records] for run in result.runs] == [[0, 1]]
-    assert (result.restarted, result.stale) == ([A], 4)
-    assert assignment.restarted(A)
+    assert (result.restarted, result.stale) == ({A: before}, 4)
     assert assignment.generation(A) != before
     assert taken(assignment, records(A, [0, 1, 2])) == [(A, [2])]
     # A reset forwards, as after old records were deleted, is none.
     assignment.offset_reset(B)
     assert taken(assignment, records(B, [20])) == [(B, [20])]
-    assert not assignment.restarted(B)
     assignment.revoke([B])
     assignment.assign([B])
     taken(assignment, records(B, [5]))
-    assert assignment.take(records(B, [0])).restarted == []
+    assert assignment.take(records(B, [0])).restarted == {}
 
 
 def test_a_new_assignment_begins_wherever_the_group_stands() -> None:

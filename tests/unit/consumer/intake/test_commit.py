@@ -197,7 +197,7 @@ def test_an_open_batch_of_a_log_that_is_gone_hides_nothing_of_the_next(
     bench.open()
     bench.poll(A, 2)
     bench.assignment.offset_reset(A)
-    taken = bench.assignment.take(records(A, [0]))
+    taken = bench.assignment.take(records(A, [0], timestamp=1))
     assert bench.commit.restarted(taken.restarted) == [Drop(A, 1, "its log is gone")]
     bench.commit.polled(taken.runs)
     if landed:

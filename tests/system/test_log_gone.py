@@ -1,0 +1,80 @@
+"""A topic that is deleted and made anew while a commit is open, on a real broker."""
+
+from __future__ import annotations
+
+import threading
+
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient
+from confluent_kafka.cimpl import NewTopic
+
+from consumer.config.settings import Settings
+from consumer.intake.flow_control import FlowControl
+from consumer.intake.kafka import Kafka
+from consumer.intake.loop import Loop
+from feedback.contract.record import VALUE
+from processing.logs import get_logger
+from stack import Stack
+from tests.conftest import TopicFactory
+from tests.support.fake_pool import FakePool
+from tests.support.kafka_frames import is_offset_commit
+from tests.support.kafka_proxy import LoneBrokerProxy
+from tests.support.proxy import Link
+from tests.support.waiting import eventually
+
+
+class LateCommits(LoneBrokerProxy):
+    """One that keeps the answers to commits until it is told to pass them on."""
+
+    def __init__(self, host: str, target: int, port: int = 0) -> None:
+        self.kept = threading.Event()
+        self.passes = threading.Event()
+        super().__init__(host, target, port)
+
+    def _as_passed_on(self, link: Link, unit: bytes, *, up: bool) -> bytes:
+        if up and is_offset_commit(unit):
+            link.asked.add(unit[8:12])
+        elif not up and unit[4:8] in link.asked:
+            link.asked.discard(unit[4:8])
+            self.kept.set()
+            self.passes.wait()
+        return super()._as_passed_on(link, unit, up=up)
+
+
+def test_what_was_committed_of_the_old_topic_runs_beside_the_new_one(
+    stack: Stack, topic: TopicFactory, group: str
+) -> None:
+    name, pool = topic(), FakePool()
+    producer = Producer({"bootstrap.servers": stack.kafka})
+    for _ in range(5):
+        producer.produce(name, b"old")
+    assert producer.flush(60) == 0
+    with LateCommits.of(stack.kafka) as proxy:
+        kafka = Kafka(
+            Settings(
+                kafka_topics=[name], kafka_group=group, kafka_protocol="classic",
+                kafka_bootstrap_servers=f"127.0.0.1:{proxy.port}",
+            ),
+            get_logger("test"),
+        )  # fmt: skip
+        loop = Loop(kafka, pool, FlowControl(100, 1 << 20), "me", get_logger("test"))
+        loop.start()
+
+        def turned() -> bool:
+            loop.turn()
+            return True
+
+        eventually(lambda: turned() and proxy.kept.is_set(), 90)
+        eventually(lambda: turned() and loop.stats().counts["polled"] == 5, 90)
+        committed = len(loop._commit._open.pieces[name, 0].records)
+        admin = AdminClient({"bootstrap.servers": stack.kafka})
+        admin.delete_topics([name])[name].result(30)
+        admin.create_topics([NewTopic(name, num_partitions=1)])[name].result(30)
+        producer.produce(name, b"new")
+        assert producer.flush(60) == 0
+        eventually(lambda: turned() and loop.stats().counts.get("restarted"), 90)
+        assert pool.submitted == []
+        proxy.passes.set()
+        eventually(lambda: turned() and (b"new" in (r[VALUE] for r in pool.submitted)), 90)
+        assert [record[VALUE] for record in pool.submitted] == [b"old"] * committed + [b"new"]
+        kafka.close()

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from processing.ipc.frames import UNUSABLE, LimitsFound
 from processing.logs import BoundLogger
 from processing.pool.actions import Action, Died, Replaced, Send, Signal, Unended
+from processing.pool.at_work import AtWork
 from processing.pool.running import facts_of, request_id
 from processing.stuck_sessions import ADVICE, NAMED
 
@@ -24,12 +25,12 @@ class PoolLog:
         """What operators have set."""
         self._database_seen = False
 
-    def signalled(self, action: Signal, runs: Mapping[str, Any]) -> None:
-        """A worker is sent a signal; `runs` is what it runs."""
+    def signalled(self, action: Signal, at_work: AtWork) -> None:
+        """A worker is sent a signal."""
         number, sent, reason = action.worker, action.number, action.reason
         if not action.again:
             name = signal.Signals(sent).name
-            facts = {"worker": number, **runs}
+            facts = {"worker": number, **at_work.meant_by(action)}
             self._log.warning("signalling a worker", signal=name, why=reason, **facts)
         if sent == signal.SIGKILL:
             self._kills[number] = reason

@@ -11,7 +11,6 @@ import signal
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
-from datetime import UTC, datetime
 from typing import Any, Final
 
 from feedback.contract.record import Record
@@ -44,13 +43,14 @@ from processing.pool.actions import (
     Tell,
     Unended,
 )
+from processing.pool.at_work import AtWork
 from processing.pool.backlog import Backlog, backlogs_of
 from processing.pool.handover import Handover
 from processing.pool.maintenance_link import MaintenanceLink
 from processing.pool.pool import Pool
 from processing.pool.pool_log import PoolLog
 from processing.pool.pool_stats import stats_of
-from processing.pool.running import facts_of, running_requests
+from processing.pool.running import facts_of
 from processing.pool.stats import PoolStats
 from processing.pool.worker_processes import WorkerProcesses
 from processing.settings import MaintenanceSettings, PoolSettings, WorkerSettings
@@ -81,6 +81,7 @@ class Supervisor:
             asdict(worker), self._selector, on_frame=self._on_worker, on_end=self._on_worker_end,
             log=log,
         )  # fmt: skip
+        self._at_work = AtWork(self._pool, self._processes)
         self._next_tick = 0.0
         self._next_counts = 0.0
         self._refusing: str | None = None
@@ -144,12 +145,7 @@ class Supervisor:
 
     def running_requests(self) -> list[dict[str, Any]]:
         """What each worker runs right now."""
-        chunks = {worker.number: worker.chunks for worker in self._pool.workers.values()}
-        looks, at = self._processes.looks(), datetime.now(UTC)
-        return running_requests(chunks, looks, time.monotonic(), at, self._seats())
-
-    def _seats(self) -> dict[int, dict[int, Running | None]]:
-        return self._processes.look_at_seats(self._pool.calls.seats)
+        return self._at_work.requests()
 
     def add_reader(self, descriptor: int, callback: Callable[[], None]) -> None:
         """Calls `callback` from `step` whenever a descriptor is readable."""
@@ -194,7 +190,7 @@ class Supervisor:
         if now >= self._next_tick:
             self._next_tick = now + TICK
             self._processes.reap()
-            self._act(self._pool.tick(self._processes.looks(), now, self._seats()))
+            self._act(self._pool.tick(self._at_work.slots, now, self._at_work.seats))
         if self._refusing is not None:
             self._handover.refuse_unstarted(self._refusing)
         elif self._pool.database_up and self._pool.may_exceed(now):
@@ -219,7 +215,7 @@ class Supervisor:
 
     def terminate(self) -> None:
         """Asks what still runs to give up, again and again until it does."""
-        self._act(self._pool.terminate(self._processes.looks(), time.monotonic()))
+        self._act(self._pool.terminate(self._at_work.slots, time.monotonic()))
 
     def kill(self, why: str = "the grace is over") -> None:
         """Kills what is left."""
@@ -262,8 +258,7 @@ class Supervisor:
     def _signal(self, action: Signal) -> None:
         if not self._processes.still(action):
             return  # it has ended since the look
-        mine = (row for row in self.running_requests() if row["worker"] == action.worker)
-        self._pool_log.signalled(action, self._pool.calls.facts_of(action) or next(mine, {}))
+        self._pool_log.signalled(action, self._at_work)
         self._processes.signal(action.worker, action.number)
 
     def _spawn(self, number: int) -> None:
@@ -338,7 +333,7 @@ class Supervisor:
                 self._act(self._pool.limit(event))
 
     def _cancel(self, name: str, reason: str, now: float) -> None:
-        actions = self._pool.cancel(name, reason, self._processes.looks(), self._seats(), now)
+        actions = self._pool.cancel(name, reason, self._at_work.slots, self._at_work.seats, now)
         self._pool_log.cancelling(name, reason, actions)
         self._act(actions)
 

@@ -56,9 +56,10 @@ class WorkerProcesses:
         """Of one that has not ended."""
         return self._children[number].pid
 
-    def looks(self) -> dict[int, Running | None]:
-        """What each runs right now, as its slot says."""
-        return {n: c.slot.read() for n, c in self._children.items() if c.slot is not None}
+    def looks(self, numbers: Iterable[int]) -> dict[int, Running | None]:
+        """What each of these that has not ended runs right now, as its slot says."""
+        children = ((number, self._children.get(number)) for number in numbers)
+        return {n: c.slot.read() for n, c in children if c is not None and c.slot is not None}
 
     def look_at_seats(
         self, seats: Mapping[int, Iterable[int]]

@@ -35,7 +35,7 @@ def done(workers: Workers) -> set[str]:
 
 
 def running(workers: Workers) -> bool:
-    return any(look is not None for look in workers.supervisor._processes.looks().values())
+    return any(look is not None for look in workers.supervisor._at_work.slots.values())
 
 
 def child(workers: Workers) -> int:

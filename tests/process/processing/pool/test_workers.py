@@ -399,7 +399,7 @@ def test_from_the_stop_on_a_worker_ends_after_the_request_that_it_runs(
 
 def looks(workers: Workers) -> list[bool]:
     """Whether each worker runs a request right now."""
-    return [look is not None for look in workers.supervisor._processes.looks().values()]
+    return [look is not None for look in workers.supervisor._at_work.slots.values()]
 
 
 def test_what_a_call_came_to_past_its_deadline_outlasts_an_outage(
@@ -458,7 +458,7 @@ def test_of_a_cancelled_request_nothing_is_left_and_its_neighbours_run(make: Mak
     shown: list[Running] = []
 
     def bad_runs() -> bool:
-        looks = workers.supervisor._processes.looks().values()
+        looks = workers.supervisor._at_work.slots.values()
         shown[:] = [look for look in looks if look is not None]
         at_work = [row["request_id"] for row in workers.supervisor.running_requests()]
         return bool(shown) and at_work == ["bad"]

@@ -69,6 +69,11 @@ class Handover:
 
     def database_back(self) -> None:
         """The database can be reached: what was kept for it may run."""
+        if not self._kept:
+            return
+        decoded = self._maintenance.decoded
+        # What came since the last look, as its commit was open until then, comes behind it.
+        self._kept += self._pool.take_unstarted(lambda r: r[TOPIC] in decoded and not is_due(r))
         # What a worker had came back later than what waited behind it.
         self._kept.sort(key=_place_of)
         self._pool.submit(self._kept, size_of(self._kept))

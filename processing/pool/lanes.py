@@ -284,17 +284,13 @@ class Lanes:
     # Given up
 
     def take_suspects(self) -> list[Held]:
-        """Takes all suspects out, where nothing is in flight and `empty` was called before."""
+        """Takes all suspects out, where nothing is in flight and all else was taken out before."""
         suspects = [*self._queues.clear_suspects(), *self._table.clear()]
         self._count -= len(suspects)
         return suspects
 
-    def empty(self) -> list[Record]:
-        """Takes everything out that is no suspect; order within each lane is kept."""
-        return self.take_out(lambda _record: True)
-
     def take_out(self, goes: Callable[[Record], bool]) -> list[Record]:
-        """Takes out the records of which `goes` says so; but no suspects."""
+        """Takes out the records of which `goes` says so, each lane's in order; but no suspects."""
         records: list[Record] = []
         for place in self._queues.clear():
             if not isinstance(place, Held):

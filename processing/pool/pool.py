@@ -5,7 +5,7 @@ Events in, actions out, with the time as an argument. The supervisor does what t
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeAlias
 
 from feedback.contract.record import Record, kind_of, size_of
@@ -124,10 +124,10 @@ class Pool:
         self._forget(self.departures.give_up(self.lanes))
         return actions
 
-    def take_unstarted(self) -> list[Record]:
-        """Gives up every record that no worker has and that is no suspect."""
-        records = self._elsewhere + self.lanes.empty()
-        self._elsewhere.clear()
+    def take_unstarted(self, goes: Callable[[Record], bool] = lambda _: True) -> list[Record]:
+        """Gives up every such record that no worker has and that is no suspect."""
+        records = [*filter(goes, self._elsewhere), *self.lanes.take_out(goes)]
+        self._elsewhere = [record for record in self._elsewhere if not goes(record)]
         self._forget(records)
         return records
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import selectors
 
 from feedback.contract.states import DATABASE_UNAVAILABLE
-from processing.ipc.frames import Report
+from processing.ipc.frames import Report, RunChunk
 from processing.logs import get_logger
 from processing.pool.actions import Send, Spawn
 from processing.pool.handover import Handover
@@ -57,3 +57,27 @@ def test_what_only_user_code_can_read_runs_in_order_once_the_database_is_back() 
         assert (handover.count, pool.in_hand) == (3, 0)
         handover.database_back()
         assert [r[2] for r in pool.take_unstarted()] == [0, 1, 2]
+
+
+def test_what_is_committed_as_the_outage_ends_comes_behind_what_was_kept() -> None:
+    pool = Pool(PoolSettings(workers=1, instance="i"))
+    with selectors.DefaultSelector() as selector:
+        link = MaintenanceLink({}, selector, get_logger("test"))
+        link.decoded = ["topic"]
+        handover = Handover(pool, link, get_logger("test"))
+        for action in pool.plan(0.0):
+            assert isinstance(action, Spawn)
+            pool.ready(action.worker)
+        pool.costs.observe("quick", 1, 0.0001)
+        pool.submit([record(0, b"k"), record(1, b"l")])
+        pool.database(up=False)
+        handover.refuse_unstarted(DATABASE_UNAVAILABLE)
+        # The answer to its commit and the news of the database come in one turn.
+        pool.submit([record(2, b"k")])
+        handover.database_back()
+        pool.database(up=True)
+        [sent] = pool.plan(1.0)
+        assert isinstance(sent, Send)
+        assert isinstance(sent.frame, RunChunk)
+        assert [r[2] for r in sent.frame.records] == [0, 1, 2]
+        assert (handover.count, pool.in_hand) == (0, 3)

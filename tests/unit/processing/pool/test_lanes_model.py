@@ -246,7 +246,7 @@ class LanesModel(RuleBasedStateMachine):
 
     @rule()
     def empty(self) -> None:
-        self.given_up |= {r[OFFSET] for r in self.lanes.empty()}
+        self.given_up |= {r[OFFSET] for r in self.lanes.take_out(lambda _: True)}
 
     @precondition(lambda self: any(self.workers.values()))
     @rule(data=st.data())

@@ -73,13 +73,13 @@ def _validated(type: str, shape: Shape, validate: Callable[[bytes], Any]) -> Par
 
 def _with_own_fingerprint(type: str, parse: Parse, own: Callable[[Any], Any]) -> Parse:
     def parse_with_own(payload: bytes | None, content_type: str) -> tuple[Any, bytes]:
-        value, _ = parse(payload, content_type)
-        mark = own(value)
+        mark = own(parse(payload, content_type)[0])
         if isinstance(mark, str):
             mark = mark.encode()
         elif not isinstance(mark, bytes):
             mark = canonical(mark)
-        return value, digest_bytes(type, mark)
+        # The function may have changed what it was given.
+        return parse(payload, content_type)[0], digest_bytes(type, mark)
 
     return parse_with_own
 

@@ -45,7 +45,8 @@ def request_for(handler: Handler, payload: Any, given: dict[str, Any]) -> Reques
     for name in given:
         if name not in fields or name in ("type", "payload", "follow_ups"):
             raise KitError(nearest("field of a request", name, fields))
-    return Request(**(fields | given))
+    fields |= given
+    return Request(**fields | {"headers": dict(fields["headers"])})  # the handler may change them
 
 
 def payload_bytes(payload: Any) -> bytes | None:

@@ -5,13 +5,15 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
+from typing import Any
 
 from feedback.contract.states import CANCELLED, OK, State
 from feedback.status.status import StatusWrite
-from processing.handlers.errors import Interrupted
+from processing.handlers.errors import Interrupted, InvalidPayload
 from processing.handlers.handler import Handler
 from processing.handlers.options import Effect
 from processing.handlers.outcomes import Outcome, outcome_of
+from processing.handlers.request import Request
 from processing.handlers.stopping import STOPPING
 from processing.logs import RUNNING
 from processing.worker.forks import FORK_GUARD
@@ -48,12 +50,13 @@ class Calls:
         long = name in self._long
         if long or handler.effect == "external":
             self._publish([running_status(task, datetime.now(UTC))])
-        request = task.request() if handler.wants_request else None
         tx = self._session.handler_cursor(name) if handler.wants_tx else None
         RUNNING.set((task.envelope.id, name))
         begun = time.perf_counter()
         try:
-            result = handler.call(task.payload, request, tx)
+            payload = task.hand_out()
+            request = task.request(payload) if handler.wants_request else None
+            result = handler.call(payload, request, tx)
             FORK_GUARD.check()
             task.end(DONE, result)
         except BaseException as error:  # noqa: BLE001 - sys.exit of a handler is its failure, not ours
@@ -78,8 +81,10 @@ class Calls:
             self._publish([running_status(t, datetime.now(UTC)) for t in tasks])
         tx = self._session.handler_cursor(name) if handler.wants_tx else None
         RUNNING.set((None, name))
+        entered: list[Task] = []
         try:
-            results = handler.call_batch([t.request() for t in tasks], tx)
+            requests = _requests(tasks, entered)
+            results = handler.call_batch(requests, tx) if requests else []
             FORK_GUARD.check()
         except BaseException as error:  # noqa: BLE001 - raising fails all of the batch
             FORK_GUARD.check(error)
@@ -87,7 +92,7 @@ class Calls:
             for task in tasks:
                 task.end(_ended_by(error, handler.effect))
         else:
-            for task, result in zip(tasks, results, strict=True):
+            for task, result in zip(entered, results, strict=True):
                 if isinstance(result, BaseException):
                     task.end(outcome_of(result, handler.effect))
                 else:
@@ -104,6 +109,22 @@ class Calls:
     def _take_back(self, tx: GuardedCursor | None) -> None:
         if tx is not None and self._session.held():
             self._session.take_back()
+
+
+def _requests(tasks: Sequence[Task], entered: list[Task]) -> list[Request[Any]]:
+    """Requests of a batch; what is valid no more where it is parsed anew ends by itself.
+
+    The others are added to `entered`.
+    """
+    requests: list[Request[Any]] = []
+    for task in tasks:
+        try:
+            requests.append(task.request(task.hand_out()))
+        except InvalidPayload as error:
+            task.end(outcome_of(error))
+        else:
+            entered.append(task)
+    return requests
 
 
 def _ended_by(error: BaseException, effect: Effect) -> Outcome:

@@ -14,9 +14,9 @@ def ask_check(
     task: Task, handler: Handler, chunk: ChunkRun, log: BoundLogger
 ) -> tuple[Done | NotDone | Unknown | None, bytes | None]:
     """What the check of a request says, None where it fails; beside Done the result as JSON."""
-    request = task.request()
-    chunk.ask(request, task.timeout)
     try:
+        request = task.request(task.hand_out())
+        chunk.ask(request, task.timeout)
         answer = handler.call_check(request)
         FORK_GUARD.check()
         return answer

@@ -38,7 +38,8 @@ class FailureReport:
                 RUNNING.set((e.id, e.type))
                 chunk.start(task.index, task.timeout)  # a hook that hangs is ended like a handler
                 try:
-                    self._app.report_error(outcome.cause, task.request(), task.timeout)
+                    request = task.request(task.hand_out())
+                    self._app.report_error(outcome.cause, request, task.timeout)
                 except BaseException as error:  # noqa: BLE001 - user code must not end the worker
                     self._log.error("on_error failed", type=e.type, error=describe(error))
                 chunk.clear()

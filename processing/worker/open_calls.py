@@ -174,17 +174,21 @@ class _Call:
         self._entered = True
         task, handler = self.task, self.handler
         RUNNING.set((task.envelope.id, handler.type))
-        request = task.request() if handler.wants_request else None
         begun = time.perf_counter()
-        entered = handler.call_awaited(task.payload, request, self._threads)
         try:
-            result = await _shown(entered, self._calls.stage, self.chunk.number)
+            result = await _shown(self._called(), self._calls.stage, self.chunk.number)
             FORK_GUARD.check()
             task.end(DONE, result)
         except BaseException as error:  # noqa: BLE001 - sys.exit of a handler is its failure, not ours
             FORK_GUARD.check(error)
             task.end(self._outcome_of(error))
         task.seconds = time.perf_counter() - begun
+
+    async def _called(self) -> bytes | None:
+        task, handler = self.task, self.handler
+        payload = task.hand_out()
+        request = task.request(payload) if handler.wants_request else None
+        return await handler.call_awaited(payload, request, self._threads)
 
     def _outcome_of(self, error: BaseException) -> Outcome:
         """The end of a run that raised; what it says itself counts also where it was told to.

@@ -144,12 +144,12 @@ def _hold(task: Task, handler: Handler, envelope: Envelope, limits: Limits) -> N
         task.end(Outcome(State.REJECTED, EXPIRED, reason="it expired before it was started"))
         return
     due = options.not_before
-    if due is None:
-        due = handler.due(task.payload)
+    if due is None and handler.not_before is not None:
+        due = handler.due(task.hand_out())
     if due is not None:
         _delay(task, due, limits)
     elif handler.coalesce is not None:
-        reference = options.reference or handler.coalesce(task.payload)
+        reference = options.reference or handler.coalesce(task.hand_out())
         if reference is not None:
             task.reference = check_name("the reference", reference)
             task.end(Outcome(State.WAITING, COALESCING))

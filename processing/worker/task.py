@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from datetime import datetime
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from feedback.contract.envelope import Envelope
 from feedback.contract.record import Record, kind_of
@@ -20,6 +20,8 @@ _KEPT = frozenset({State.RUNNING, State.IN_DOUBT})
 """States of a row under which the same run may go on."""
 _HOLDS = frozenset({DELAYED, COALESCING})
 """Codes of what is held back."""
+_HANDED_OUT: Final = object()
+"""In place of a payload that code of the user's has."""
 
 
 class LostStart(NamedTuple):
@@ -206,14 +208,28 @@ class Task:
         self.result = result
         self.final = None
 
-    def request(self) -> Request[Any]:
-        """What the handler may see of it."""
+    def hand_out(self) -> Any:
+        """The payload for code of the user's, which may change it: nobody is given the same object.
+
+        It is parsed anew where it was handed out before; then whatever parsing raises comes out.
+        """
+        payload, self.payload = self.payload, _HANDED_OUT
+        if payload is not _HANDED_OUT or self.handler is None:
+            return payload
+        e = self.envelope
+        return self.handler.parse(e.payload, e.options.content_type)[0]
+
+    def request(self, payload: Any) -> Request[Any]:
+        """What code of the user's may see of it, with the `payload` that was handed out for that.
+
+        Its headers are a copy: those of its row, and of its next entry, are as they came.
+        """
         e = self.envelope
         deadline = moment((self.started or time.time()) + self.timeout)
         self.follow_ups = []
         return Request(
-            e.id, e.type, e.key, self.attempt, e.headers, deadline, e.topic, e.partition, e.offset,
-            self.payload, None if self.effect == "none" else self.follow_ups,
+            e.id, e.type, e.key, self.attempt, dict(e.headers), deadline, e.topic, e.partition,
+            e.offset, payload, None if self.effect == "none" else self.follow_ups,
         )  # fmt: skip
 
     @property

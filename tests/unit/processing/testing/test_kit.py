@@ -102,6 +102,21 @@ def test_details_of_other_ends() -> None:
         assert kit.run(pay, {"amount": 1}, tx=FakeCursor([(1,)])).state == "done"
 
 
+def test_what_a_test_gives_is_as_it_was_whatever_handlers_do_to_it() -> None:
+    own = App()
+
+    def mark(payload: dict[str, Any]) -> Any:
+        return payload.pop("n")
+
+    @own.handler("own", fingerprint=mark)
+    def take(payload: dict[str, Any], request: Request[Any]) -> Any:
+        return [payload.pop("n"), request.headers.pop("tenant")]
+
+    headers = {"tenant": "acme"}
+    for _ in range(2):
+        assert run(own, "own", {"n": 1}, headers=headers).result == [1, "acme"]
+
+
 def test_resources_stand_in_for_hooks() -> None:
     outcome = run(app, pay, {"amount": 1}, tx=FakeCursor([(1,)]), resources={"bank": {"name": "x"}})
     assert outcome.result == {"number": "x-1-"}

@@ -55,6 +55,8 @@ class Suspect(NamedTuple):
     """What the producer is told with the verdict; None: what the verdict says by itself."""
     losses: tuple[Loss, ...] = ()
     """Those starts, in their order."""
+    refused: bool = False
+    """The last time the database refused what is to be asked or written about it."""
 
 
 # To every child
@@ -184,6 +186,9 @@ class Report(NamedTuple):
     unended: list[Backend] | None = None
     """Those of its suspect's backends that did not end when they were told to: it comes back. None:
     it has no suspect, or one that needs no look at the journal."""
+    refused: bool = False
+    """Its suspect comes back because the database, which works, refused what was to be asked or
+    written about it."""
 
 
 # To the maintenance process

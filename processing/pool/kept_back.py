@@ -1,4 +1,4 @@
-"""What cannot be looked up yet, as dead workers' database backends do not end. Pure.
+"""What cannot be looked up: dead workers' backends do not end, or the database refuses it. Pure.
 
 They are suspects, and what is behind those in their lanes: it stands in the queues apart.
 """
@@ -30,6 +30,11 @@ class KeptBack:
     def unended(self) -> AbstractSet[Backend]:
         """Backends of dead workers that do not end."""
         return self._queues.unended
+
+    @property
+    def refusing(self) -> bool:
+        """Whether the database refuses look-ups."""
+        return self._queues.refusing
 
     @property
     def now(self) -> KeptCounts:
@@ -72,6 +77,19 @@ class KeptBack:
     def try_again(self) -> None:
         """One suspect of each may be looked up: that shows whether the backend has ended."""
         self._tried = self._queues.try_backends()
+
+    def wait_for_look_ups(self) -> None:
+        """The database refused to look one up: those that met that wait."""
+        self._queues.wait_for_look_ups()
+
+    def look_ups_work(self) -> None:
+        """One that was refused was looked up: the others may be, too."""
+        self._queues.look_ups_work()
+        self._tried.clear()
+
+    def try_look_ups(self) -> None:
+        """Those that were refused may be tried, until one is refused again."""
+        self._tried = self._queues.try_look_ups()
 
     def _places(self) -> Iterator[tuple[Suspect, Iterable[Held]]]:
         """Suspects, each with all that its place holds."""

@@ -30,7 +30,7 @@ from processing.pool.limits import TypeLimits
 from processing.pool.report_totals import ReportTotals
 from processing.pool.unended_backends import UnendedBackends
 from processing.pool.waiting_queue import WaitingQueue
-from processing.pool.worker_deaths import left_by, suspect_again
+from processing.pool.worker_deaths import left_by, suspects_of_report
 from processing.pool.worker_state import Worker
 from processing.pool.worker_time import Costs, done_by_kind
 from processing.pool.workers import Workers
@@ -198,13 +198,13 @@ class Pool:
             raise WrongFrame(f"chunk {report.chunk} was reported, which is not its first")
         # It lives, so nothing is at work on the connection that it has now.
         lost = worker.backends[:-1] if report.database_up else worker.backends
-        unclear = {i: suspect_again(chunk.suspect, lost, self.token(chunk)) for i in report.unclear}
-        back = {*report.returned, *unclear}
+        suspects = suspects_of_report(chunk, report, lost, self.token(chunk))
+        back = {*report.returned, *suspects}
         worker.returns += bool(back)
         if not worker.seats.taken:
             del worker.backends[:-1]  # what the next chunk may have to do with
         if chunk.suspect is not None and report.database_up:
-            self._unended.looked_up(chunk.suspect, report.unended)
+            self._unended.looked_up(chunk.suspect, report.unended, refused=report.refused)
         whole = not back and not chunk.gone  # as nearly always
         done = chunk.records if whole else chunk.take_done(back)
         for kind, count, seconds in done_by_kind(done, report.times):
@@ -218,7 +218,7 @@ class Pool:
             # Whose connection broke goes alone: it may be what broke it. So does what is no call.
             all_alone = not report.database_up or chunk.seat is not None
             alone = range(len(chunk.records)) if all_alone else report.alone or ()
-            self.lanes.put_back(chunk, unclear, alone=alone)
+            self.lanes.put_back(chunk, suspects, alone=alone)
         for index, seconds in zip(report.alone or (), report.held_up or (), strict=True):
             self._dispatch.was_held_up(chunk.records[index], seconds)
         actions: list[Action] = []

@@ -43,8 +43,11 @@ class Queues:
         """The same of limited types, whether they go alone or not; but no suspects."""
         self.unended: set[Backend] = set()
         """Backends of dead workers that do not end: suspects of theirs cannot be looked up."""
+        self.refusing = False
+        """The database refuses look-ups, of suspects that are marked so; others are tried."""
         self.later = KeptPlaces(table)
-        """Lanes whose first record is such a suspect, and such suspects without a lane."""
+        """Lanes whose first record is a suspect that cannot be looked up, for either reason, and
+        such suspects without a lane."""
         self._lanes_of_rest: set[int] = set()
         """Lanes of which something stands in `fresh`; perhaps others, too, but not many: see
         `sweep_beyond`."""
@@ -74,7 +77,7 @@ class Queues:
 
     def _put(self, place: Place, first: Held) -> None:
         kind = kind_of(first.record)
-        if self.unended and self._waits_for_backend(first):
+        if self._waits(first):
             self.later.append(place)
         elif kind in self.limited.most and not first.apart:
             self.limited.wait(kind, place)
@@ -91,7 +94,7 @@ class Queues:
         But what goes alone and is no suspect goes behind: it may have to wait as long again.
         """
         kind = kind_of(held.record)
-        if self.unended and self._waits_for_backend(held):
+        if self._waits(held):
             self.later.append(held)
         elif held.apart:
             self.alone.put(share_of(held.record), held, first=held.suspect is not None)
@@ -152,10 +155,13 @@ class Queues:
             if isinstance(place, Held):
                 yield place
 
-    # Dead workers' backends
+    # Suspects that cannot be looked up
 
-    def _waits_for_backend(self, first: Held) -> bool:
-        return first.suspect is not None and not self.unended.isdisjoint(first.suspect.backends)
+    def _waits(self, first: Held) -> bool:
+        suspect = first.suspect
+        if suspect is None:
+            return False
+        return (self.refusing and suspect.refused) or not self.unended.isdisjoint(suspect.backends)
 
     def wait_for_backends(self, backends: Iterable[Backend]) -> None:
         """These do not end: their suspects, and what is behind those in a lane, wait for it."""
@@ -185,6 +191,34 @@ class Queues:
                     lanes.add(place)
                 self.alone.put(share_of(first.record), place, first=True)
         self.unended = waited_for  # of others nothing is left here
+        return lanes
+
+    def wait_for_look_ups(self) -> None:
+        """Look-ups are refused: suspects that met that, and what is behind them in a lane, wait."""
+        self.refusing = True
+        self.sort(self.alone.clear())
+
+    def look_ups_work(self) -> None:
+        """They are not refused any more, as far as one of those suspects shows."""
+        self.refusing = False
+        self.sort(self.later.take())
+
+    def try_look_ups(self) -> set[int]:
+        """Those suspects may be looked up, until one is refused again.
+
+        Returns the lanes of those.
+        """
+        lanes, tried = set[int](), False
+        for place in self.later.take():
+            first = self.first_of(place)
+            if first.suspect is None or not self.unended.isdisjoint(first.suspect.backends):
+                self.later.append(place)
+                continue
+            if not isinstance(place, Held):
+                lanes.add(place)
+            self.alone.put(share_of(first.record), place)
+            tried = True
+        self.refusing = tried  # else nothing is left here
         return lanes
 
     def first_of(self, place: Place) -> Held:

@@ -1,7 +1,9 @@
-"""Database sessions of dead workers that do not end: only what belongs to them waits. Pure.
+"""Database sessions of dead workers that do not end, and look-ups that are refused. Pure.
 
-A session may commit as long as it is there, so its requests cannot be looked up. One of them at a
-time is tried now and then, which shows whether the session has ended; all others run meanwhile.
+Only what belongs to those waits, and all others run meanwhile. A session may commit as long as it
+is there, so its requests cannot be looked up. One of them at a time is tried now and then, which
+shows whether the session has ended. What the database refuses to look up though it works (a right
+that was taken away, a broken page) is tried after pauses that grow.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ from itertools import islice
 from typing import Final
 
 from feedback.backend import Backend
+from feedback.backoff import Backoff
 from feedback.contract.record import Record
 from processing.ipc.frames import Suspect
 from processing.pool.actions import Action, Unended
@@ -19,6 +22,8 @@ from processing.stuck_sessions import SAY_AGAIN
 
 LOOK_AGAIN: Final = 5.0
 """Seconds between two tries of what waits for a session."""
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
+"""Seconds between two tries of what the database refuses."""
 MOST_REMEMBERED: Final = 1000
 """Sessions of which is known whose they were."""
 SHARE: Final = 4
@@ -34,12 +39,16 @@ class UnendedBackends:
     def __init__(self, kept_back: KeptBack, max_in_hand: int) -> None:
         self._kept_back = kept_back
         self._most = max_in_hand // SHARE
-        self._give_back_at = 0.0
+        self._give_back_at: float | None = None
+        """When claimed rows that stand there are given back; None where nothing waits."""
         self._workers: dict[Backend, int] = {}
         """Whose they were."""
         self._said: dict[Backend, float] = {}
         self._look_at: float | None = None
         """When to try again; None where nothing waits, or nobody has looked at the clock since."""
+        self._pauses = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
+        self._ask_at: float | None = None
+        """The same for what the database refuses."""
 
     def left_by(self, worker: int, backends: Sequence[Backend]) -> None:
         """A worker died with work in hand; these were its sessions."""
@@ -47,14 +56,22 @@ class UnendedBackends:
         while len(self._workers) > MOST_REMEMBERED:
             del self._workers[next(iter(self._workers))]  # the oldest
 
-    def looked_up(self, suspect: Suspect, unended: Sequence[Backend] | None) -> None:
-        """A suspect was looked up, or could not be for sessions that do not end.
+    def looked_up(
+        self, suspect: Suspect, unended: Sequence[Backend] | None, *, refused: bool
+    ) -> None:
+        """A suspect was looked up, or could not be: sessions do not end, or that was `refused`.
 
         None: it had no need of it, so nobody knows of its sessions; the next one is tried at once.
+        Or nobody could ask for them.
         """
         kept_back = self._kept_back
+        if refused:
+            kept_back.wait_for_look_ups()
+        elif suspect.refused and not unended:
+            kept_back.look_ups_work()
+            self._pauses.reset()
         if unended is None:
-            if not kept_back.unended.isdisjoint(suspect.backends):
+            if not (refused or kept_back.unended.isdisjoint(suspect.backends)):
                 self._look_at = float("-inf")
             return
         gone = set(suspect.backends).difference(unended)
@@ -65,23 +82,37 @@ class UnendedBackends:
 
     def tend(self, now: float) -> list[Action]:
         """Has some of what waits tried again, where it is time; what to tell of it."""
-        if not self._kept_back.unended:
+        kept_back = self._kept_back
+        if not (kept_back.unended or kept_back.refusing):
+            self._look_at = self._ask_at = self._give_back_at = None
+            return []
+        if self._give_back_at is None:
+            self._give_back_at = now + GIVE_BACK_EVERY
+        self._tend_refused(now)
+        if not kept_back.unended:
             self._look_at = None
             return []
         if self._look_at is None:
             self._look_at = now + LOOK_AGAIN
-            self._give_back_at = now + GIVE_BACK_EVERY
         elif now >= self._look_at:
             self._look_at = now + LOOK_AGAIN
-            self._kept_back.try_again()
+            kept_back.try_again()
         return self._news(now)
+
+    def _tend_refused(self, now: float) -> None:
+        if not self._kept_back.refusing:
+            self._ask_at = None
+        elif self._ask_at is None:
+            self._ask_at = now + self._pauses.next()
+        elif now >= self._ask_at:
+            self._ask_at = now + self._pauses.next()
+            self._kept_back.try_look_ups()
 
     def may_exceed(self, now: float) -> bool:
         """Whether `excess` says anything."""
         kept = self._kept_back.now
-        return kept.messages_behind > self._most or (
-            kept.due_behind > 0 and self._look_at is not None and now >= self._give_back_at
-        )
+        late = self._give_back_at is not None and now >= self._give_back_at
+        return kept.messages_behind > self._most or (kept.due_behind > 0 and late)
 
     def excess(self, now: float) -> list[Record]:
         """What stands behind suspects, never went to a worker, and is not to wait for them here.
@@ -94,7 +125,7 @@ class UnendedBackends:
         if (messages := self._kept_back.now.messages_behind) > self._most:
             many = messages - self._most // 2
             records += islice(self._kept_back.behind(due=False), many)
-        if now >= self._give_back_at:
+        if self._give_back_at is not None and now >= self._give_back_at:
             self._give_back_at = now + GIVE_BACK_EVERY
             records += self._kept_back.behind(due=True)
         return records

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 from feedback.backend import Backend
 from feedback.contract.record import Record
 from feedback.contract.states import MOST_CRASHES, WORKER_DIED
-from processing.ipc.frames import Loss, Suspect
+from processing.ipc.frames import Loss, Report, Suspect
 from processing.ipc.progress import Running
 from processing.pool.chunk import Chunk
 from processing.pool.terminated import LOOP_BLOCKED, Terminated
@@ -49,6 +49,17 @@ def suspect_again(
         known.reason if known.verdict else reason,
         known.losses if loss is None else (*known.losses, loss),
     )
+
+
+def suspects_of_report(
+    chunk: Chunk, report: Report, backends: Sequence[Backend], token: str
+) -> dict[int, Suspect]:
+    """What is newly suspected of what comes back of a chunk whose worker lives, by index."""
+    suspects = {i: suspect_again(chunk.suspect, backends, token) for i in report.unclear}
+    if not report.refused or chunk.suspect is None:
+        return suspects
+    before = dict.fromkeys(report.returned, chunk.suspect)
+    return {i: s._replace(refused=True) for i, s in (before | suspects).items()}
 
 
 class Left(NamedTuple):

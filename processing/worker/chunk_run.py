@@ -60,6 +60,8 @@ class ChunkRun:
 
     seated: ClassVar[bool] = False
     """Its one request runs in a seat, beside others."""
+    refused = False
+    """The database refused what was to be asked or written about its suspect."""
 
     def __init__(
         self,
@@ -93,8 +95,7 @@ class ChunkRun:
         self.alone: list[int] = []
         """Those given back that others are to go without: somebody keeps them locked."""
         self.unended: list[Backend] | None = None
-        """Backends of dead workers that did not end: its suspect was not looked up. None: they were
-        left alone."""
+        """Dead workers' backends that did not end: its suspect was not looked up. None: unasked."""
         self.rows_locked = self.handlers_locked = False
         """Statements of the journal's, or a handler's, waited too long: the next ones hardly do."""
         self.tries = LostTries(monotonic)
@@ -298,6 +299,7 @@ class ChunkRun:
             durations=None if durations is None else durations.counts,
             held_up=self.tries.charged_to(self.alone) if self.alone else None,
             unended=self.unended,
+            refused=self.refused,
         )
 
     def settle(self, tasks: Iterable[Task]) -> None:

@@ -257,7 +257,8 @@ class Executor:
             return
         self._log.error("unexpected", error=describe(error), exc_info=error)
         if chunk.suspect is not None and isinstance(error, psycopg.Error):
-            chunk.give_back(tasks)  # it could not be looked up: another time
+            chunk.refused = True  # another time: for how long it waits the main process decides
+            chunk.give_back(tasks)
             return
         try:
             self._outages.connect()

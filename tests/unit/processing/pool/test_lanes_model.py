@@ -268,14 +268,40 @@ class LanesModel(RuleBasedStateMachine):
 
     @rule()
     def try_backend(self) -> None:
-        before = len(self.lanes._queues.later)
+        before, stays = len(self.lanes._queues.later), bool(self.lanes.kept_back.unended)
         self.lanes.kept_back.try_again()
-        assert len(self.lanes._queues.later) == max(0, before - 1)
+        assert len(self.lanes._queues.later) == max(0, before - stays)
 
     @rule()
     def backend_ends(self) -> None:
         self.lanes.kept_back.gone(SUSPICION.backends)
-        assert not self.lanes._queues.later
+        assert self.lanes.kept_back.refusing or not self.lanes._queues.later
+
+    @precondition(lambda self: any(c and c[0].suspect for c in self.workers.values()))
+    @rule(data=st.data())
+    def look_up_is_refused(self, data: st.DataObject) -> None:
+        """Nobody looks that one up until it has been tried again, or another could be."""
+        found = [w for w, c in self.workers.items() if c and c[0].suspect]
+        first, *others = self.workers[data.draw(st.sampled_from(found))]
+        assert first.suspect is not None
+        again = first.suspect._replace(refused=True)
+        self.workers[first.worker] = others
+        self.suspected[first.records[0][OFFSET]] = again
+        self.lanes.kept_back.wait_for_look_ups()
+        self.lanes.put_back(first, {0: again})
+        waits = [held.suspect for held in self.lanes._queues.alone.places()
+                 if isinstance(held, Held)]  # fmt: skip
+        assert again not in waits
+
+    @rule()
+    def try_look_ups(self) -> None:
+        self.lanes.kept_back.try_look_ups()
+        assert self.lanes.kept_back.unended or not self.lanes._queues.later
+
+    @rule()
+    def look_ups_work(self) -> None:
+        self.lanes.kept_back.look_ups_work()
+        assert self.lanes.kept_back.unended or not self.lanes._queues.later
 
     @rule(kind=st.sampled_from(KINDS))
     def give_up_apart(self, kind: str) -> None:
@@ -325,6 +351,7 @@ class LanesModel(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Everything comes to its end, without a deadlock between lanes."""
         self.lanes.kept_back.gone(SUSPICION.backends)
+        self.lanes.kept_back.look_ups_work()
         self.lanes.limit({}, {})
         self.limit("slow", 1)
         self.limit("call", 1)

@@ -60,7 +60,8 @@ JOIN unnest(%(ids)s::text[], %(at)s::timestamptz[]) AS u(id, at) ON r.id = u.id
 WHERE r.topic <> %(topic)s OR r.produced_at <> u.at
 
 -- name: add_tick_letter
--- It came from nowhere, so that the time alone tells it from others.
+-- It came from nowhere, so that the time alone tells it from others. There is one of a tick: one that
+-- was retried has run, whoever makes the same tick later.
 INSERT INTO {schema}.dead_letters (
     request_id, reason, detail, topic, partition, kafka_offset, produced_at, headers, payload
 )

@@ -100,7 +100,8 @@ WHERE id = ANY (%(ids)s) AND resent_from IS DISTINCT FROM %(places)s::jsonb ->> 
   )
 
 -- name: add_letter
--- A conflict that is sent again and again is one dead letter.
+-- A conflict that is sent again and again is one dead letter, as long as an operator sees it in the
+-- list. One that is being moved out of that is locked until it is marked, and counts no more.
 INSERT INTO {schema}.dead_letters (
     request_id, reason, detail, topic, partition, kafka_offset, produced_at, key, headers, payload
 )
@@ -109,7 +110,8 @@ SELECT %(id)s, %(reason)s, %(detail)s, %(topic)s, %(partition)s, %(offset)s, %(p
 WHERE %(reason)s <> 'conflict' OR NOT EXISTS (
     SELECT FROM {schema}.dead_letters d
     WHERE d.request_id = %(id)s AND d.reason = 'conflict' AND d.detail = %(detail)s
-      AND d.payload IS NOT DISTINCT FROM %(payload)s
+      AND d.payload IS NOT DISTINCT FROM %(payload)s AND d.retried_at IS NULL
+    FOR KEY SHARE SKIP LOCKED
 )
 ON CONFLICT DO NOTHING
 

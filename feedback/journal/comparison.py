@@ -1,6 +1,7 @@
-"""Whether a message is the request that stands under its id: of its type, with its payload. Pure.
+"""Whether a message is the request that stands under its id, and whether it made its row. Pure.
 
-It is said without the code of the type, so of payloads that only such code can compare it is not.
+It is the same of the same type, with the same payload. That is said without the code of the type,
+so of payloads that only such code can compare it is not.
 """
 
 from __future__ import annotations
@@ -25,6 +26,28 @@ class Stored(Protocol):
     def payload(self) -> bytes | None: ...
     @property
     def headers(self) -> str | None: ...
+
+
+class Placed(Protocol):
+    """What is needed of a row to say which message made it."""
+
+    @property
+    def topic(self) -> str | None: ...
+    @property
+    def partition(self) -> int | None: ...
+    @property
+    def kafka_offset(self) -> int | None: ...
+
+
+def made_by(row: Placed, place: tuple[str, int, int], *, again: bool) -> bool:
+    """Whether a message has been run: by what its row says, or a later copy of it was.
+
+    Only one that is read `again`, as `is_read_again` says: it is no resend, and not run then.
+    """
+    if not again or row.kafka_offset is None:
+        return False
+    topic, partition, offset = place
+    return (row.topic, row.partition) == (topic, partition) and row.kafka_offset >= offset
 
 
 def same_request(

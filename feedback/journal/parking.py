@@ -19,7 +19,7 @@ from feedback.contract.headers import JSON
 from feedback.contract.states import State
 from feedback.journal.coalescing import Superseded
 from feedback.journal.commits import Commits
-from feedback.journal.comparison import Stored, same_request
+from feedback.journal.comparison import Placed, Stored, made_by, same_request
 from feedback.journal.connections import Connection, notify_due
 from feedback.journal.halving import write_in_halves
 from feedback.journal.queries import execute
@@ -56,6 +56,12 @@ class ParkedRequest(NamedTuple):
     """Of its payload."""
     comparable: bool | None = None
     """Whether its type has the fingerprint that producers make; None: nobody here knows it."""
+    read_again: bool = False
+    """Somebody had its message before."""
+
+    def made(self, row: Placed) -> bool:
+        """Whether the row is of this very message, or of a later copy: nobody has sent it again."""
+        return made_by(row, (self.topic, self.partition, self.offset), again=self.read_again)
 
     def is_same(self, stored: Stored) -> bool | None:
         """Whether it is what stands under its id; None: that cannot be said here."""
@@ -72,6 +78,9 @@ class _FailedRow(NamedTuple):
     own_fingerprint: bool
     payload: bytes | None
     headers: str | None
+    topic: str
+    partition: int
+    kafka_offset: int
 
 
 class ParkResult(NamedTuple):
@@ -163,7 +172,11 @@ def _revive(
     ids = [parcel.id for parcel in parcels]
     rows = map(_FailedRow._make, execute(connection, "lock_failed", schema, {"ids": ids}))
     locked = {row.id: row for row in rows}
-    failed = [p for p in parcels if p.id in locked and p.is_same(locked[p.id])]
+    failed = [
+        p
+        for p in parcels
+        if (row := locked.get(p.id)) is not None and not p.made(row) and p.is_same(row)
+    ]
     if not failed:
         return [], {}
     values = {**columns_of(failed), "code": code, "token": _SETTLING}

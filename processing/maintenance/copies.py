@@ -23,6 +23,8 @@ class Copies:
 
     answered: list[str] = field(default_factory=list)
     """Ids whose rows answer them."""
+    resends: list[str] = field(default_factory=list)
+    """Those of them that were sent again, and not only read again."""
     waiting: int = 0
     """How many of those rows wait."""
     conflicts: list[DeadLetter] = field(default_factory=list)
@@ -47,17 +49,13 @@ def sort_copies(
         if row is not None and same is False:
             letter = conflict_letter(parcel.id, parcel.type, row.type, records[parcel.id])
             result.conflicts.append(letter)
-        elif row is None or (row.state == State.FAILED and same is None and not _made(parcel, row)):
+        elif row is None or (row.state == State.FAILED and same is None and not parcel.made(row)):
             result.unsaid.append(parcel.id)
             if row is not None and content_type_of(row) is None:
                 result.unreadable.append(parcel.id)
         else:
             result.answered.append(parcel.id)
+            if not parcel.made(row):
+                result.resends.append(parcel.id)
             result.waiting += row.state == State.WAITING
     return result
-
-
-def _made(parcel: ParkedRequest, row: StoredRequest) -> bool:
-    """Whether the row is of this very message: that is no copy of it."""
-    place = row.topic, row.partition, row.kafka_offset
-    return place == (parcel.topic, parcel.partition, parcel.offset)

@@ -273,5 +273,5 @@ def _parcel(
         e.id, e.type, e.topic, e.partition, e.offset, moment(e.exact_time),
         None if due is None else moment(due), run, crashes, e.key,
         e.options.reference, e.payload, headers_json(pairs), unsure(record),
-        e.options.content_type, part.comparable.get(e.type),
+        e.options.content_type, part.comparable.get(e.type), is_read_again(record),
     )  # fmt: skip

@@ -12,14 +12,22 @@ import psycopg
 from psycopg import errors
 
 from feedback.contract.counts import Count
-from feedback.contract.record import Record
-from feedback.contract.states import DATABASE_UNAVAILABLE, DUPLICATE, PARKED, SHUTDOWN, State
+from feedback.contract.record import Record, is_read_again
+from feedback.contract.states import (
+    DATABASE_UNAVAILABLE,
+    DUPLICATE,
+    PARKED,
+    READ_AGAIN,
+    SHUTDOWN,
+    State,
+)
 from feedback.journal.coalescing import Superseded
 from feedback.journal.commits import Commits
 from feedback.journal.connections import Connection
 from feedback.journal.database_errors import outage_of
 from feedback.journal.parking import ParkedRequest, ParkResult, park
 from feedback.journal.releases import LOCK_BRIEFLY
+from feedback.journal.rows import StoredRequest
 from feedback.journal.writer import JournalWriter
 from processing.ipc.frames import PartAnswered, PartStands
 from processing.logs import BoundLogger
@@ -277,7 +285,7 @@ class UnstartedHandling:
     ) -> Copies:
         """Says what the rows of these messages' ids say, and what becomes of the messages.
 
-        But for suspects they were sent again and are answered so.
+        But for suspects, and what was only read again, they were sent again and are answered so.
         """
         if not parcels:
             return Copies()
@@ -294,12 +302,17 @@ class UnstartedHandling:
         if not part.lost and copies.answered:
             with contextlib.suppress(errors.LockNotAvailable), connection.transaction():
                 connection.execute(LOCK_BRIEFLY)
-                again = {n: records[n] for n in copies.answered}
+                again = {n: records[n] for n in copies.resends}
                 writer.add_resends(connection.cursor(), again)
             # Where this failed all is done again, and counted then.
-            found = [rows[n] for n in copies.answered]
-            reporting.count(Counter(Count(row.type, State(row.state), DUPLICATE) for row in found))
+            reporting.count(Counter(_answer(rows[n], records[n]) for n in copies.answered))
         return copies
+
+
+def _answer(row: StoredRequest, record: Record) -> Count:
+    """What it is counted as that a row answers a message."""
+    code = READ_AGAIN if is_read_again(record) else DUPLICATE
+    return Count(row.type, State(row.state), code)
 
 
 def _is_unclear(part: UnstartedRecords) -> bool:

@@ -21,6 +21,7 @@ from feedback.contract.record import (
     may_have_begun,
 )
 from feedback.contract.states import EXPIRED, FINAL, INSTANCE_DIED, DeadLetterReason, State
+from feedback.journal import comparison
 from feedback.journal.coalescing import Superseded
 from feedback.journal.comparison import content_type_of, same_request
 from feedback.journal.rows import RequestRow, StoredRequest
@@ -213,14 +214,8 @@ def not_again(task: Task) -> Outcome | None:
 
 
 def made_by(task: Task, stored: StoredRequest) -> bool:
-    """A message that is read again has been run: by what its row says, or a later copy of it was.
-
-    Then it is no resend, and nothing is run for it.
-    """
-    if not is_read_again(task.record) or stored.kafka_offset is None:
-        return False
-    topic, partition, offset = task.place
-    return (stored.topic, stored.partition) == (topic, partition) and stored.kafka_offset >= offset
+    """Whether the row is of this very message, which is read again, or of a later copy of it."""
+    return comparison.made_by(stored, task.place, again=is_read_again(task.record))
 
 
 def has_expired(task: Task) -> bool:

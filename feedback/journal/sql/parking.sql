@@ -23,13 +23,14 @@ RETURNING id, run
 
 -- name: lock_failed
 -- Result columns as in feedback.journal.parking._FailedRow.
-SELECT id, type, fingerprint, own_fingerprint, payload, headers::text FROM {schema}.requests
+SELECT id, type, fingerprint, own_fingerprint, payload, headers::text, topic, partition, kafka_offset
+FROM {schema}.requests
 WHERE id = ANY (%(ids)s) AND state = 'failed' AND payload IS NOT NULL ORDER BY id FOR UPDATE
 
 -- name: revive
 -- Failed requests that were sent again, after lock_failed: they wait with what their rows say. How
--- long it is wanted and who asks is the resend's. Not where this very message wrote the row: nobody has sent that again. One that has a
--- reference is a claim until those of its reference are settled; the index allows no second one.
+-- long it is wanted and who asks is the resend's. One that has a reference is a claim until those of
+-- its reference are settled; the index allows no second one.
 UPDATE {schema}.requests r
 SET state = 'waiting', code = %(code)s, attempt = 1, used = 0, run = r.run + u.run + 1,
     crashes = r.crashes + u.crashes, lost_claims = u.begun::int, error = NULL, reason = NULL, finished_at = NULL,
@@ -55,5 +56,4 @@ FROM unnest(
 WHERE r.ctid = ANY (ARRAY(
     SELECT ctid FROM {schema}.requests WHERE id = ANY (%(ids)s)
 )) AND r.id = u.id AND r.type = u.type AND r.state = 'failed'
-  AND (r.topic, r.partition, r.kafka_offset) <> (u.topic, u.partition, u.kafka_offset)
 RETURNING r.id, r.run, r.coalesce_key IS NOT NULL

@@ -82,7 +82,7 @@ def test_a_failed_one_that_was_sent_again_waits_with_what_its_row_says(rows: Wai
     assert rows.columns("a", "run", "crashes") == (5, 0)
 
 
-def test_other_rows_and_what_this_very_message_wrote_are_left(rows: WaitingRows) -> None:
+def test_other_rows_are_left(rows: WaitingRows) -> None:
     for state in ("waiting", "running", "in_doubt", "dead", "cancelled", "done", "superseded"):
         failed(rows, state, state=state)
     failed(rows, "other type", type="another")
@@ -90,15 +90,31 @@ def test_other_rows_and_what_this_very_message_wrote_are_left(rows: WaitingRows)
     failed(rows, "other payload", fingerprint=fingerprint("pay", b'{"n": 2}'))
     failed(rows, "its own fingerprint", payload=b'{"n": 2}', own_fingerprint=True)
     failed(rows, "no fingerprint", payload=b'{"n": 2}', fingerprint=None)
-    failed(rows, "same message")
-    rows.query(
-        f"UPDATE {rows.schema}.requests SET partition = 0, kafka_offset = 77"
-        " WHERE id = 'same message'"
-    )
     before = rows.query(f"SELECT * FROM {rows.schema}.requests ORDER BY id")
     names = [name for (name,) in rows.query(f"SELECT id FROM {rows.schema}.requests")]
     assert parked(rows, *map(parcel, names)) == ParkResult({}, [])
     assert rows.query(f"SELECT * FROM {rows.schema}.requests ORDER BY id") == before
+
+
+@pytest.mark.parametrize(
+    "place, waits",
+    [
+        (("requests", 0, 77), False), (("requests", 0, 78), False), (("requests", 0, 76), True),
+        (("requests", 1, 78), True), (("others", 0, 77), True),
+    ],
+)  # fmt: skip
+def test_what_a_message_or_a_later_copy_wrote_is_left_where_it_is_only_read_again(
+    rows: WaitingRows, place: tuple[str, int, int], waits: bool
+) -> None:
+    failed(rows, "a", "b")
+    topic, partition, offset = place
+    rows.query(
+        f"UPDATE {rows.schema}.requests SET topic = '{topic}', partition = {partition},"
+        f" kafka_offset = {offset}"
+    )
+    # What is new, as after offsets that were set back, was sent again whatever is there.
+    found = parked(rows, parcel("a", read_again=True), parcel("b"))
+    assert found.runs.keys() == ({"a", "b"} if waits else {"b"})
 
 
 def test_starts_that_died_count_and_a_time_that_was_named_holds(rows: WaitingRows) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from feedback.contract.record import Record
+from feedback.contract.record import Record, read_again
 from feedback.status.status import Status
 from processing import App
 from stack import Stack
@@ -62,6 +62,31 @@ def test_of_two_messages_of_one_id_that_are_parked_together_the_second_is_compar
     assert {status.state for status in told} == {"waiting"}
     assert queue.letters() == [("conflict", "x")]
     assert queue.query(f"SELECT resends FROM {queue.schema}.requests") == [(1,)]
+
+
+@pytest.mark.parametrize("who", ["worker", "parked", "parked, and nobody knows its type"])
+def test_a_message_that_is_read_again_is_answered_by_what_a_later_copy_made(
+    queue: Queue, answers: dict[str, Any], ran: list[Any], who: str
+) -> None:
+    """Nobody has sent it again: it does not run, and counts as no resend."""
+    answers["x"] = ValueError("not now")
+    first, copy, third = (queue.record("x", "once", {"cents": 10}) for _ in range(3))
+    queue.run(first)
+    queue.run(copy)
+    entries = len(ran)
+    before = queue.query(f"SELECT * FROM {queue.schema}.requests")
+
+    if who == "worker":
+        queue.run(read_again(first))
+    else:
+        comparable = COMPARABLE if who == "parked" else {}
+        [told] = parked(queue, read_again(first), comparable=comparable)
+        assert (told.state, told.code) == ("failed", "handler_error")
+
+    assert queue.query(f"SELECT * FROM {queue.schema}.requests") == before
+    assert len(ran) == entries
+    [resent] = parked(queue, read_again(third))
+    assert resent.state == "waiting"
 
 
 def test_another_type_is_a_dead_letter(queue: Queue, answers: dict[str, Any]) -> None:

@@ -136,7 +136,11 @@ class Commit:
             for place, piece in pieces.items()
             if piece.generation == self._assignment.generation(place)
         }
-        offsets, marks = self.marks.last_words(ours, opened)
+        # The group may stand further on than was found: by what an earlier assignment has open, or
+        # by bytes of one that were on their way.
+        unclear = {place for place in ours if place in pieces or self._repair.awaits(place)}
+        told = [place for place in ours if place in opened or place not in unclear]
+        offsets, marks = self.marks.last_words(told, opened)
         self._assignment.revoke(places)
         if not offsets:
             return None

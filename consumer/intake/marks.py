@@ -138,7 +138,7 @@ class Marks:
         for place in places:
             # The open one may have landed, and no commit goes backwards.
             piece = opened.get(place)
-            offset = unfinished.committed(place) if piece is None else piece.offset
+            offset = unfinished.to_tell(place) if piece is None else piece.offset
             if offset is None:
                 continue
             mark = unfinished.mark(place, offset, going=True)

@@ -38,6 +38,10 @@ class OffsetRepair:
         """Nothing may be committed yet."""
         return bool(self._back)
 
+    def awaits(self, place: Place) -> bool:
+        """Whether it is not known yet where the group stands in a partition that came back."""
+        return place in self._back
+
     def committed(self, place: Place, offset: int) -> None:
         """An offset of a partition that is ours is committed."""
         self._committed[place] = offset

@@ -272,16 +272,28 @@ class Unfinished:
             offset, told = reading.committed, reading.told
             if offset is None or told is None:
                 continue
-            mark = self.mark(place, offset, going=going)
-            # What is worn is told once more where what stood at the mark has ended. That it would
-            # be worn further is told with a commit that hands records out, and by none for itself.
-            risen = mark.times < told.times
-            risen |= mark.times == told.times and mark.offset > told.offset
-            if mark != told if going else risen:
+            if going:
+                worth = self.mark(place, offset, going=True) != told
+            else:
+                worth = self._has_risen(place, offset, told)
+            if worth:
                 found[place] = offset
         return found
 
-    def committed(self, place: Place) -> int | None:
-        """The last offset known to be committed in the present assignment of a partition."""
+    def _has_risen(self, place: Place, committed: int, told: LowMark) -> bool:
+        # What is worn is told once more where what stood at the mark has ended. That it would be
+        # worn further is told with a commit that hands records out, and by none for itself.
+        mark = self.mark(place, committed)
+        risen = mark.times < told.times
+        return risen or (mark.times == told.times and mark.offset > told.offset)
+
+    def to_tell(self, place: Place) -> int | None:
+        """The offset of a partition's last word: the last one known to be committed.
+
+        None where nothing was in the present assignment, and no more is finished than was found.
+        """
         reading = self._read.get(place)
-        return None if reading is None or not reading.ours else reading.committed
+        if reading is None or reading.committed is None or reading.told is None:
+            return None
+        worth = reading.ours or self._has_risen(place, reading.committed, reading.told)
+        return reading.committed if worth else None

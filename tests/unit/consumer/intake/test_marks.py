@@ -236,6 +236,56 @@ def test_the_end_of_what_was_in_hand_when_its_partition_came_back_is_told(mark: 
     assert again.tells(2 * TELL_PAUSE) == [(3, LowMark(3))]
 
 
+@pytest.mark.parametrize("ended, told", [(True, {A: LowMark(3)}), (False, None)])
+def test_it_is_told_at_the_latest_when_the_partition_goes_again(
+    ended: bool, told: dict[tuple[str, int], LowMark] | None
+) -> None:
+    """Within the pause between two commits that only tell marks."""
+    again = ComesBack(UnfinishedGap(2, 3, 0, "1;me-9;", 2))
+    again.read(2)
+    if ended:
+        again.commit.marks.finished(records(A, [2]))
+    assert again.tells(TELL_PAUSE / 2) == []
+    word = again.commit.last_word([A])
+    assert (word and (word.offsets, word.marks)) == (told and ({A: 3}, told))
+
+
+def test_it_is_not_told_while_a_commit_of_an_earlier_assignment_is_open() -> None:
+    """That one may land, and lies further on."""
+    again = ComesBack(UnfinishedGap(2, 3, 0, "1;me-9;", 2))
+    again.commit.polled(again.assignment.take(records(A, [2, 3])).runs)
+    [sent] = again.commit.next(0.0, PLENTY)
+    assert isinstance(sent, SendCommit)
+    again.commit.revoked([A])
+    again.commit.assigned([A], {A: UnfinishedGap(2, 3, 0, "1;me-9;", 2)})
+    again.commit.polled(again.assignment.take(records(A, [2])).runs)
+    again.commit.marks.finished(records(A, [2]))
+    assert again.commit.last_word([A]) is None
+
+
+@pytest.mark.parametrize("known", [False, True])
+def test_it_is_not_told_before_it_is_known_where_the_group_stands(known: bool) -> None:
+    """A connection broke, and bytes that were on their way may have arrived."""
+    again = ComesBack(UnfinishedGap(2, 3, 0, "1;me-9;", 2))
+    again.commit.polled(again.assignment.take(records(A, [2, 3])).runs)
+    [sent] = again.commit.next(0.0, PLENTY)
+    assert isinstance(sent, SendCommit)
+    again.commit.connection_lost()
+    again.commit.answered(Answered(sent.metadata, None, {A: None}))
+    assert again.commit.rejoining
+    again.commit.revoked([A])
+    again.commit.rejoined()
+    again.commit.assigned([A], {A: UnfinishedGap(2, 4, 0, sent.metadata, 2)})
+    again.commit.polled(again.assignment.take(records(A, [2, 3])).runs)
+    again.commit.marks.finished(records(A, [2]))
+    if known:
+        assert again.commit.next(0.0, PLENTY)
+        again.commit.read_back({A: (4, sent.metadata)}, 0.0)
+    word = again.commit.last_word([A])
+    told = word and (word.offsets, word.marks)
+    assert told == (({A: 4}, {A: LowMark(3, 0, 3)}) if known else None)
+
+
 def test_what_waits_for_its_commit_is_not_told_to_be_done() -> None:
     again = ComesBack(UnfinishedGap(1, 3, 0, "1;me-9;", 2))
     again.commit.polled(again.assignment.take(records(A, [1, 2])).runs)

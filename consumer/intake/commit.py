@@ -197,7 +197,8 @@ class Commit:
             return []
         actions = self._settlement.landed(commit, commit.landed(found))
         for place in list(commit.pieces):
-            if place in found or commit.nowhere or commit.verdict is Verdict.FATAL:
+            known = place in found or commit.nowhere or commit.verdict is Verdict.FATAL
+            if known or self._is_left_to_others(commit, place):
                 # The group stands before it: whoever owns the partition reads it.
                 before = place in found and found[place][0] < commit.pieces[place].offset
                 read_again = before or commit.nowhere
@@ -206,6 +207,16 @@ class Commit:
             return [*actions, *self._decided(commit)]
         commit.wait(found.keys(), now)
         return actions
+
+    def _is_left_to_others(self, commit: OpenCommit, place: Place) -> bool:
+        """Whether nothing of a share would run here, wherever the group stands."""
+        ends = self.stopped and commit.verdict is Verdict.REJOIN
+        return ends and self._settlement.is_read_by_others(commit.pieces[place])
+
+    def joined_anew(self) -> None:
+        """The group had given this member up, and it joins again by itself."""
+        if self._open is not None:
+            self._open.left = True
 
     def _decided(self, commit: OpenCommit) -> list[Action]:
         """Every partition of the open commit is delivered or dropped."""
@@ -218,7 +229,7 @@ class Commit:
         out = commit.verdict is Verdict.REJOIN and bool(self._assignment.places)
         if out and self.stopped:
             self.rejoining = True  # never done: nothing is told in the name of another membership
-        if commit.broken or out:
+        if commit.broken or (out and not commit.left):
             return self._rejoin(BROKEN if commit.broken else commit.error)
         return []
 

@@ -279,7 +279,8 @@ class Kafka:
         another = self._make(self.protocol)
         pause = self._pause.begin()
         self._log.warning("the group has to be joined anew", error=reason, seconds=round(pause, 1))
-        self._events.append(JoinedAnew())
+        # An answer of this very poll is read back by the new client.
+        self._events.insert(0, JoinedAnew())
         end_client()
         # Whatever the old client did not say any more.
         if self._owned:

@@ -201,6 +201,7 @@ class Loop:
                 self._act(self._commit.connection_lost(late=late))
             case JoinedAnew():
                 self._counts["rejoins"] += 1
+                self._commit.joined_anew()
             case OffsetReset(place):
                 self._assignment.offset_reset(place)
             case Trouble():

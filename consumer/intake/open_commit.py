@@ -67,6 +67,8 @@ class OpenCommit:
     error: str = ""
     broken: bool = False
     """A connection was lost while it was open: some of its bytes may still be on their way."""
+    left: bool = False
+    """The membership that it was made in is over."""
     nowhere: bool = False
     """Nothing of it has landed, or can."""
 

@@ -111,6 +111,10 @@ class Settlement:
             return self._lose(place, piece, cause)
         return self.dropped(place, len(piece.records), cause)
 
+    def is_read_by_others(self, piece: Piece) -> bool:
+        """Whether a share that is given up, landed or not, is read by whoever comes next."""
+        return not piece.records or (self._unfinished is not None and not piece.alone)
+
     def undecided(self, commit: OpenCommit) -> list[Action]:
         """The outcome of what is left of a commit did not become known in time."""
         pieces = commit.pieces.items()

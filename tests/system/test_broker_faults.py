@@ -33,6 +33,7 @@ from tests.support import run
 from tests.support.fake_pool import FakePool
 from tests.support.fatal import fail_fatally
 from tests.support.heartbeat_proxy import HeartbeatProxy
+from tests.support.kafka_proxy import LoneBrokerProxy
 from tests.support.storm import Member, Storm, check
 from tests.support.topic_reader import ids
 from tests.support.waiting import eventually
@@ -284,9 +285,47 @@ def test_a_client_that_fails_for_good_at_a_commit_is_replaced(stack: Stack, when
     assert producer.flush(60) == 0
     turn_until(loop, lambda: loop.fatal or (pool.submitted and loop.stats().assigned == 1))
     assert loop.fatal is None
-    assert loop.stats().counts["rejoins"] >= 1
+    assert loop.stats().counts["rejoins"] == 1
     loop.leave()
     turn_until(loop, lambda: loop.left)
+
+
+class GoneAtCommit(Kafka):
+    """Its client fails for good, and loses its broker, when something is committed."""
+
+    proxy: LoneBrokerProxy | None = None
+
+    def commit(
+        self, offsets: Mapping[Place, int], metadata: str, marks: Mapping[Place, tuple[int, int]]
+    ) -> Answered | None:
+        if self.proxy is not None:
+            fail_fatally(self._consumer, "no other client takes its place")
+            self.proxy.cut()
+        return super().commit(offsets, metadata, marks)
+
+
+def test_what_a_failed_client_cannot_read_back_holds_up_no_end(stack: Stack) -> None:
+    topic = make_topic(stack, 1)
+    with LoneBrokerProxy.of(stack.kafka) as proxy:
+        settings = settings_of(stack, topic, **PROTOCOLS["consumer"])
+        url = f"127.0.0.1:{proxy.port}"
+        kafka = GoneAtCommit(settings.model_copy(update={"kafka_bootstrap_servers": url}), LOG)
+        loop, _ = member(kafka)
+        producer = Producer({"bootstrap.servers": stack.kafka})
+        loop.start()
+        turn_until(loop, lambda: loop.stats().assigned == 1)
+        kafka.proxy = proxy
+        producer.produce(topic, b"{}")
+        assert producer.flush(60) == 0
+        turn_until(loop, lambda: loop.fatal and loop.stats().counts["error:_FATAL"])
+        assert not loop.settled
+        loop.stop_intake()
+        turn_until(loop, lambda: loop.settled)
+        assert loop.stats().counts["drop:put out of the group"] == 1
+        assert not loop.stats().lost
+        proxy.mend()
+        loop.leave()
+        turn_until(loop, lambda: loop.left)
 
 
 class PausedAtCommit(Kafka):

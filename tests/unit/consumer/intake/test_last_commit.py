@@ -6,9 +6,9 @@ import pytest
 
 from consumer.intake.assignment import Assignment
 from consumer.intake.commit import Commit
-from consumer.intake.events import Answered, Place, SendCommit
+from consumer.intake.events import Answered, Drop, Place, ReadBack, SendCommit
 from consumer.intake.flow_control import Room
-from consumer.intake.offset_metadata import LowMark
+from consumer.intake.offset_metadata import LowMark, UnfinishedGap
 from consumer.intake.unfinished import Unfinished
 from tests.support.consumer_records import records
 
@@ -51,10 +51,11 @@ def test_a_member_that_was_put_out_while_it_stopped_tells_nothing_in_the_name_of
     "answer, readable",
     [
         (Answered("1;me-2;", "_FATAL", {A: "_FATAL"}), True),
+        (Answered("1;me-2;", "_FATAL", {A: "_FATAL"}), False),
         (Answered("1;me-2;", "_FATAL", {}, sent=False), False),
         (Answered("1;me-2;", "UNKNOWN_MEMBER_ID", {}, sent=False), False),
     ],
-    ids=["answered", "refused", "no member"],
+    ids=["answered", "unreadable", "refused", "no member"],
 )
 def test_a_client_that_commits_nothing_any_more_holds_up_no_end(
     answer: Answered, *, readable: bool
@@ -68,3 +69,25 @@ def test_a_client_that_commits_nothing_any_more_holds_up_no_end(
     assert commit.open_since is None
     assert commit.next(200.0, PLENTY) == []
     assert not commit.lost
+
+
+@pytest.mark.parametrize("ours", [None, "read again by nobody", "read again off"])
+def test_what_a_failed_client_cannot_read_back_is_waited_for_only_where_it_would_run_here(
+    ours: str | None,
+) -> None:
+    assignment = Assignment()
+    commit = Commit(assignment, "me", None if ours == "read again off" else Unfinished())
+    worn = {A: UnfinishedGap(0, 2, times=9)} if ours == "read again by nobody" else {}
+    commit.assigned([A], worn)
+    commit.polled(assignment.take(records(A, [0, 1])).runs)
+    commit.next(100.0, PLENTY)
+    commit.answered(Answered("1;me-1;", "_FATAL", {A: "_FATAL"}))
+    commit.read_back({}, 100.0)
+    assert commit.open_since is not None, "another client may take its place"
+    commit.stop()
+    assert commit.next(200.0, PLENTY) == [ReadBack((A,))]
+    dropped = commit.read_back({}, 200.0)
+    assert (commit.open_since is None) == (ours is None)
+    assert dropped == ([] if ours else [Drop(A, 2, "put out of the group")])
+    assert not commit.lost
+    assert commit.tell_marks(200.0) == []

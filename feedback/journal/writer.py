@@ -131,7 +131,10 @@ class JournalWriter:
             self._finish_together(cursor, together)
 
     def delete(self, cursor: psycopg.Cursor[Any], row: RequestRow, was: StoredRequest) -> None:
-        """Removes a row that need not be kept. Raises Overtaken where it has moved meanwhile."""
+        """Removes a row that need not be kept, and its timeline.
+
+        Raises Overtaken where it has moved meanwhile.
+        """
         self._change(cursor, self._text("delete_row"), row, was)
 
     def _change(

@@ -83,9 +83,10 @@ class MemoryJournal:
         self.rows[row["id"]] = {**stands, **row}
 
     def drop(self, request_id: str) -> None:
-        """Deletes a row."""
+        """Deletes a row and its timeline."""
         if not self.dead:
             self.rows.pop(request_id, None)
+            self.attempts = [one for one in self.attempts if one["request_id"] != request_id]
 
     # The waiting queue
 

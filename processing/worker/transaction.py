@@ -179,7 +179,8 @@ class Transaction:
             e, stored = task.envelope, task.stored
             known = e.type if stored is None else stored.type
             rows.add_letter(cursor, conflict_letter(e.id, e.type, known, task.record))
-        failed = [t for t in ended if t.outcome is not DONE or t.lost]
+        # Without a row nobody is shown a timeline, and the next row of its id begins another one.
+        failed = [t for t in ended if (t.outcome is not DONE or t.lost) and needs_row(t)]
         if attempts := [line for t in failed for line in attempts_of(t, now)]:
             rows.add_attempts(cursor, attempts)
         if self._results.wanted:

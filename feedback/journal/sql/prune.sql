@@ -24,7 +24,7 @@ WITH old AS MATERIALIZED (
 SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM runs), (SELECT count(*) FROM moves)
 
 -- name: prune_attempts
--- Of requests that have no row any more, as those without effects that are done.
+-- Of requests that have no row any more: older versions left those of such without effects that were done.
 DELETE FROM {schema}.attempts a
 WHERE ctid >= %(first)s::tid AND ctid < %(end)s::tid AND ended_at < %(before)s
   AND NOT EXISTS (SELECT FROM {schema}.requests r WHERE r.id = a.request_id)

@@ -41,9 +41,16 @@ WHERE id = %(id)s AND run = %(was_run)s AND state = %(was_state)s
   AND token IS NOT DISTINCT FROM %(was_token)s
 
 -- name: delete_row
-DELETE FROM {schema}.requests
-WHERE id = %(id)s AND run = %(was_run)s AND state = %(was_state)s
-  AND token IS NOT DISTINCT FROM %(was_token)s
+-- With its timeline: a later row of its id counts its runs from 1 again. What operators did stays.
+WITH gone AS (
+    DELETE FROM {schema}.requests
+    WHERE id = %(id)s AND run = %(was_run)s AND state = %(was_state)s
+      AND token IS NOT DISTINCT FROM %(was_token)s
+    RETURNING id
+), runs AS (
+    DELETE FROM {schema}.attempts WHERE request_id = (SELECT id FROM gone)
+)
+SELECT FROM gone
 
 -- name: finish_rows
 -- Claimed rows that are done: one statement for all of a chunk, after lock_rows. They are found by

@@ -12,6 +12,7 @@ from feedback.contract.states import DATABASE_UNAVAILABLE
 from feedback.status.memory_store import MemoryStatusStore
 from feedback.status.status import StatusWrite
 from processing import Reject, Retry
+from processing.ipc.frames import Suspect
 from processing.maintenance.unstarted import refusals
 from tests.support.queue import FAR, INSTANCE, Queue, queue_app
 
@@ -53,6 +54,26 @@ def test_a_later_attempt_succeeds(queue: Queue, answers: dict[str, Any], ran: li
     row = queue.row("a")
     assert (row["state"], row["attempt"], row["run"], row["payload"]) == ("done", 2, 2, None)
     assert queue.told("a")["attempt"] == 2
+
+
+@pytest.mark.parametrize("then", ["done", "killed"])
+def test_the_timeline_of_pure_computation_ends_with_its_row(
+    queue: Queue, answers: dict[str, Any], then: str
+) -> None:
+    """It is computed again where it is sent again, and its runs are counted from 1."""
+    errors = f"SELECT error FROM {queue.schema}.attempts WHERE request_id = 'a' ORDER BY run"
+    answers["a"] = OSError("first life")
+    queue.run(queue.record("a", "pure", {}))
+    assert "first life" in queue.query(errors)[0][0]
+    del answers["a"]
+    died = Suspect(None, (), (), 1) if then == "killed" else None
+    queue.run(*queue.claimed("a"), suspect=died)
+    assert (queue.told("a")["state"], queue.rows(), queue.query(errors)) == ("done", {}, [])
+    answers["a"] = OSError("second life")
+    queue.run(queue.record("a", "pure", {}))
+    queue.again("a")
+    assert queue.rows() == {"a": ("dead", "handler_error")}
+    assert ["second life" in error for (error,) in queue.query(errors)] == [True, True]
 
 
 def test_exceptions_that_are_not_worth_it_end_it_at_once(

@@ -133,8 +133,7 @@ class Lanes:
         queues, limited = self._queues, bool(self._limited.most)
         filling = Filling(chunk, limit, self._table, queues, self._costs)
         self._table.in_flight[chunk.number] = chunk
-        if queues.sorted_at != self._costs.version:
-            queues.sort_alone()
+        queues.sort_quickened()
         for earlier in in_flight:
             filling.follow(earlier)
         # Before the others every second time, so that neither keeps the other waiting.
@@ -156,11 +155,12 @@ class Lanes:
         limited_first, alone = self._queues.limited_in_turn(), self._queues.alone
         if limited_first and self._take_limited_alone(chunk, self._goes_in_chunks):
             return self._taken(chunk)
-        for share, place in alone.in_turn():
-            if self._take_first(place, chunk):
-                alone.served(share, chunk.seconds)
-                return self._taken(chunk)
-            alone.put(share, place)
+        for share in alone.shares():
+            for index, place in enumerate(alone.waiting[share]):
+                if self._take_first(place, chunk):
+                    alone.take_at(share, index)
+                    alone.served(share, chunk.seconds)
+                    return self._taken(chunk)
         if not limited_first:
             self._take_limited_alone(chunk, self._goes_in_chunks)
         return self._taken(chunk)
@@ -173,7 +173,7 @@ class Lanes:
             return self._taken(chunk)
         for share in calls.shares():
             if has_room(share[0]):
-                self._take_first(calls.take_first(share), chunk)
+                self._take_first(calls.take_at(share), chunk)
                 calls.served(share, chunk.seconds)
                 return self._taken(chunk)
         if not self._limited_call_first:

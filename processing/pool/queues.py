@@ -53,8 +53,6 @@ class Queues:
         `sweep_beyond`."""
         self._most_of_rest = sweep_beyond(0)
         self._limited_first = False
-        self.sorted_at = costs.version
-        """The version of the costs by which `alone` was sorted out."""
 
     def limited_in_turn(self) -> bool:
         """Whether limited types go before the others: every second time."""
@@ -225,10 +223,10 @@ class Queues:
         """The record of a place that goes next."""
         return place if isinstance(place, Held) else self._table.held[place][0]
 
-    def sort_alone(self) -> None:
-        """A kind that went alone may share chunks now: nothing of it needs to wait its turn."""
-        self.sorted_at = self._costs.version
-        self.sort(self.alone.clear())
+    def sort_quickened(self) -> None:
+        """Of kinds that went alone and may share chunks now nothing needs to wait its turn."""
+        if kinds := self._costs.take_quickened():
+            self.sort(self.alone.take(kinds))
 
     def sort(self, places: Iterable[Place]) -> None:
         """Queues places anew: costs or limits have changed."""

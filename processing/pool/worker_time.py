@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from heapq import heappop, heappush
 from operator import itemgetter
 from typing import Final, Generic, TypeAlias, TypeVar
 
@@ -23,6 +24,9 @@ Place = TypeVar("Place")
 
 Share: TypeAlias = tuple[str, bool]
 """A kind, from Kafka or from the waiting queue: neither may keep the other waiting."""
+
+_Turn: TypeAlias = tuple[float, int, Share]
+"""The clock of a share when it began to wait or was served last, and how many did before."""
 
 CHUNK_SECONDS: Final = 0.05
 """What a chunk should take; a kind whose requests take longer each goes alone."""
@@ -57,8 +61,7 @@ class Costs:
         self._calls: dict[str, float] = {}
         """The same of kinds of which a worker runs several at once: `of` knows nothing of them."""
         self._at_once: Mapping[str, int] = {}
-        self.version = 0
-        """Raised whenever a kind that went alone may share chunks from now on."""
+        self._quickened: dict[str, None] = {}
 
     def observe(self, kind: str, count: int, seconds: float) -> None:
         """Takes a measurement: `count` requests of a kind took `seconds` together; 0: none ran."""
@@ -78,7 +81,12 @@ class Costs:
         if len(self._means) > MOST_KINDS:
             del self._means[next(iter(self._means))]  # was measured longest ago
         if alone and mean <= CHUNK_SECONDS:
-            self.version += 1
+            self._quickened[kind] = None
+
+    def take_quickened(self) -> Collection[str]:
+        """Kinds that went alone and may share chunks now, each told once."""
+        kinds, self._quickened = self._quickened, {}
+        return kinds
 
     def run_at_once(self, at_once: Mapping[str, int]) -> None:
         """From now on a worker runs so many of these kinds at once, and no others."""
@@ -133,9 +141,13 @@ class TimeShares(Generic[Key]):
         self._clocks: dict[Key, float] = {}
         self._now = 0.0
 
+    def clock(self, key: Key) -> float:
+        """Who has the lowest goes next."""
+        return max(self._now, self._clocks.get(key, 0.0))
+
     def in_turn(self, keys: Iterable[Key]) -> list[Key]:
         """These keys, the one that had least first; in the given order where that is the same."""
-        return sorted(keys, key=lambda key: max(self._now, self._clocks.get(key, 0.0)))
+        return sorted(keys, key=self.clock)
 
     def served(self, key: Key, seconds: float) -> None:
         """One was given so many seconds."""
@@ -157,12 +169,20 @@ def share_of(record: Record) -> Share:
 
 
 class AloneQueue(Generic[Place]):
-    """Places whose first record goes alone: a queue per share."""
+    """Places whose first record goes alone: a queue per share.
+
+    Anybody can make up types, so there may be as many shares as places: whose turn it is is kept
+    in a heap, and nothing that is done for one place looks at all shares.
+    """
 
     def __init__(self) -> None:
         self.waiting: dict[Share, deque[Place]] = {}
         """None of them is empty."""
         self._shares: TimeShares[Share] = TimeShares()
+        self._turns: list[_Turn] = []
+        """A heap: of each share that waits its turn, and others that are over."""
+        self._turn_of: dict[Share, _Turn] = {}
+        self._count = 0
 
     @property
     def kinds(self) -> set[str]:
@@ -171,35 +191,45 @@ class AloneQueue(Generic[Place]):
 
     def put(self, share: Share, place: Place, *, first: bool = False) -> None:
         """A place waits, behind the others of its share or before them."""
-        queue = self.waiting.setdefault(share, deque())
+        queue = self.waiting.get(share)
+        if queue is None:
+            queue = self.waiting[share] = deque()
+            self._set_turn(share)
+            if len(self._turns) > 2 * len(self._turn_of) + MOST_REMEMBERED:
+                self._turns = sorted(self._turn_of.values())
         (queue.appendleft if first else queue.append)(place)
 
-    def in_turn(self) -> Iterator[tuple[Share, Place]]:
-        """Takes places out, whose share had least first; put back what can't go."""
-        for share in self._shares.in_turn(self.waiting):
-            queue = self.waiting[share]
-            for _ in range(len(queue)):
-                place = queue.popleft()
-                if not queue:
-                    self.waiting.pop(share, None)
-                yield share, place
-                queue = self.waiting.get(share, deque())
+    def shares(self) -> Iterator[Share]:
+        """Those that wait, the one that had least first, then the one that waits longest.
 
-    def shares(self) -> list[Share]:
-        """Those that wait, the one that had least first."""
-        return self._shares.in_turn(self.waiting)
+        While this goes on nothing may be put; of the share that came last places may be taken.
+        """
+        passed: list[_Turn] = []
+        try:
+            while self._turns:
+                turn = heappop(self._turns)
+                if self._turn_of.get(turn[-1]) is turn:
+                    passed.append(turn)
+                    yield turn[-1]
+        finally:
+            for turn in passed:
+                if self._turn_of.get(turn[-1]) is turn:
+                    heappush(self._turns, turn)
 
-    def take_first(self, share: Share) -> Place:
-        """Takes out the first place of a share that waits."""
+    def take_at(self, share: Share, index: int = 0) -> Place:
+        """Takes out a place of a share that waits."""
         queue = self.waiting[share]
-        place = queue.popleft()
+        place = queue[index]
+        del queue[index]
         if not queue:
-            del self.waiting[share]
+            self._drop(share)
         return place
 
     def served(self, share: Share, seconds: float) -> None:
         """A place that was taken out keeps a worker so long."""
         self._shares.served(share, seconds)
+        if share in self.waiting:
+            self._set_turn(share)
 
     def remove(self, place: Place) -> None:
         """Takes a place out of whichever queue it is in."""
@@ -207,12 +237,12 @@ class AloneQueue(Generic[Place]):
             if place in queue:
                 queue.remove(place)
                 if not queue:
-                    del self.waiting[share]
+                    self._drop(share)
 
     def take(self, kinds: Collection[str]) -> list[Place]:
         """Takes out all that waits of these kinds."""
-        shares = [share for share in self.waiting if share[0] in kinds]
-        return [place for share in shares for place in self.waiting.pop(share)]
+        shares = [(kind, due) for kind in kinds for due in (False, True)]
+        return [place for share in shares if share in self.waiting for place in self._drop(share)]
 
     def places(self) -> list[Place]:
         """All that wait."""
@@ -222,4 +252,17 @@ class AloneQueue(Generic[Place]):
         """Empties the queues."""
         places = self.places()
         self.waiting.clear()
+        self._turns.clear()
+        self._turn_of.clear()
         return places
+
+    def _drop(self, share: Share) -> deque[Place]:
+        del self._turn_of[share]
+        return self.waiting.pop(share)
+
+    def _set_turn(self, share: Share) -> None:
+        """A share waits, or was served: where it stands among the others."""
+        self._count += 1
+        turn = (self._shares.clock(share), self._count, share)
+        self._turn_of[share] = turn
+        heappush(self._turns, turn)

@@ -17,6 +17,7 @@ from processing.pool.worker_time import (
     CHUNK_SECONDS,
     MOST_KINDS,
     MOST_REMEMBERED,
+    AloneQueue,
     Costs,
     TimeShares,
     done_by_kind,
@@ -150,6 +151,82 @@ def test_what_goes_alone_is_not_kept_waiting_by_a_backlog_of_quick_ones() -> Non
         pool.report(0, done(pool.workers[0].chunks[0].number, quick=(500, 0.05)))
     assert ran == 200
     assert pool.in_hand > 50
+
+
+class Kind(str):
+    """A type that counts how often anything looks at one."""
+
+    __slots__ = ()
+    looks = 0
+
+    def __hash__(self) -> int:
+        Kind.looks += 1
+        return super().__hash__()
+
+
+def looks_at_kinds(count: int) -> int:
+    """How often main looks at a kind while so many requests run, each of a type of its own."""
+    pool = pool_with(2)
+    pool.submit([record(n, Kind(f"made up {n}")) for n in range(count)])
+    Kind.looks, ran, turn = 0, 0, 0.0
+    while ran < count:
+        turn += 1.0
+        for worker, chunk in chunks(pool.plan(turn)):
+            ran += len(chunk.records)
+            pool.report(worker, done(chunk.number))
+    return Kind.looks
+
+
+def test_what_a_request_costs_main_does_not_depend_on_how_many_types_wait() -> None:
+    assert looks_at_kinds(1600) < 1.5 * 8 * looks_at_kinds(200)
+
+
+def test_a_kind_that_got_quick_waits_no_longer_for_its_turn_and_another_does() -> None:
+    pool = pool_with(1)
+    kinds = ["a", "b", "a", "c", "b", "a"]
+    pool.submit([record(n, kind) for n, kind in enumerate(kinds)])
+    assert [[r[TYPE] for r in c.records] for _, c in chunks(pool.plan(1.0))] == [["a"]]
+    ran = []
+    for turn in range(2, 6):
+        (chunk,) = pool.workers[0].chunks
+        kind = chunk.records[0][TYPE] or ""
+        pool.report(0, done(chunk.number, **{kind: (1, 0.001 if kind == "a" else 1.0)}))
+        ran += [[r[TYPE] for r in c.records] for _, c in chunks(pool.plan(float(turn)))]
+    assert ran == [["a", "a"], ["b"], ["c"], ["b"]]
+
+
+def waiting_in_turn(queue: AloneQueue[int]) -> list[tuple[str, bool]]:
+    return list(queue.shares())
+
+
+def test_shares_go_by_what_they_had_then_by_how_long_they_wait() -> None:
+    queue: AloneQueue[int] = AloneQueue()
+    a, b, c = ("a", False), ("a", True), ("c", False)
+    for number, share in enumerate((a, b, c, a)):
+        queue.put(share, number)
+    assert waiting_in_turn(queue) == [a, b, c]
+    assert queue.take_at(a) == 0
+    queue.served(a, 1.0)
+    assert waiting_in_turn(queue) == [b, c, a]
+    queue.served(b, 2.0)  # held a worker up: was not taken out just now
+    assert waiting_in_turn(queue) == waiting_in_turn(queue) == [c, a, b]
+    assert queue.take_at(a) == 3
+    queue.put(a, 4, first=True)  # a turn of its own, and the one before is over
+    assert waiting_in_turn(queue) == [c, a, b]
+    queue.remove(2)
+    assert (waiting_in_turn(queue), queue.take(["a"])) == ([a, b], [4, 1])
+    assert not waiting_in_turn(queue)
+
+
+def test_turns_that_are_over_are_not_kept() -> None:
+    queue: AloneQueue[int] = AloneQueue()
+    queue.put(("slow", False), 0)
+    queue.served(("slow", False), 1000.0)
+    for number in range(5 * MOST_REMEMBERED):
+        queue.remove(number)
+        queue.put(("slow", False), number + 1)
+    assert len(queue._turns) <= MOST_REMEMBERED + 3
+    assert waiting_in_turn(queue) == [("slow", False)]
 
 
 def test_what_no_handler_runs_for_says_nothing_of_what_others_take() -> None:

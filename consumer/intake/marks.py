@@ -5,7 +5,7 @@ With nothing read again (`read_again` off) there are none.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from consumer.intake.assignment import Run
@@ -53,7 +53,7 @@ class Marks:
         if self.unfinished is not None:
             self.unfinished.revoked(places)
 
-    def restarted(self, places: Iterable[Place]) -> None:
+    def restarted(self, places: Collection[Place]) -> None:
         """Partitions have another log."""
         if self.unfinished is not None:
             self.unfinished.restarted(places)

@@ -93,7 +93,7 @@ class Settlement:
         if not piece.log_gone:
             read_here = place in self._assignment
             return unfinished.keep(place, piece.alone, read_here=read_here)
-        unfinished.hold(place, piece.records)
+        unfinished.keep_alone(place, piece.records)
         self._drop_same(place, piece.records)
         return piece.records
 

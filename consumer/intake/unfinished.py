@@ -12,7 +12,7 @@ other records at the same offsets: a record is known by its timestamp, too.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -66,6 +66,8 @@ class Unfinished:
         """Offsets in hand of the present assignment, rising, and their timestamps."""
         self._left: dict[Place, dict[int, int]] = {}
         """The same of earlier ones, in any order; never empty."""
+        self._alone: set[Place] = set()
+        """Partitions with some of a log that is gone among them: nobody else can read those."""
         self._read: dict[Place, _Reading] = {}
         self._gone: dict[Place, int] = {}
         """Of partitions that are gone, the lowest offset that may have been begun by then and was
@@ -100,9 +102,10 @@ class Unfinished:
         """What a last word would have said of a partition that is gone; None: not known."""
         return self._gone.get(place)
 
-    def restarted(self, places: Iterable[Place]) -> None:
+    def restarted(self, places: Collection[Place]) -> None:
         """Partitions have another log, which may begin as the one before it did."""
         self.assigned(places, NO_GAPS)
+        self._alone.update(place for place in places if place in self._left)
 
     # Records
 
@@ -141,10 +144,11 @@ class Unfinished:
         """What lies below it of a partition is told no more: it is this process's alone.
 
         So is all that is in hand of one that is not begun (again): from what was told of it, it was
-        let go when it went the time before.
+        let go when it went the time before. And of one of whose log before this one some is in hand
+        yet: its offsets say nothing of the new one.
         """
         reading = self._read.get(place)
-        if reading is None:
+        if reading is None or place in self._alone:
             return NEVER
         return reading.first if reading.gap is None else reading.gap.worn_to
 
@@ -174,11 +178,16 @@ class Unfinished:
             reading.committed = None  # theirs may lie beyond what was found
             if reading.gap is not None:
                 records = [record for record in records if record[OFFSET] < reading.gap.mark]
-        self.hold(place, records)
+        self._hold(place, records)
         return [read_again(record) for record in records]
 
-    def hold(self, place: Place, records: Sequence[Record]) -> None:
-        """Records of an assignment that is over are in hand, whoever has the partition now."""
+    def keep_alone(self, place: Place, records: Sequence[Record]) -> None:
+        """Records of a log that is gone are in hand, whoever has the partition now."""
+        if records:
+            self._hold(place, records)
+            self._alone.add(place)
+
+    def _hold(self, place: Place, records: Sequence[Record]) -> None:
         if records:
             left = self._left.setdefault(place, {})
             left.update({record[OFFSET]: record[TIMESTAMP] for record in records})
@@ -210,6 +219,7 @@ class Unfinished:
                 del left[record[OFFSET]]
                 if not left:
                     del self._left[record[:2]]
+                    self._alone.discard(record[:2])
 
     # Marks
 

@@ -1,8 +1,10 @@
-"""A topic that is deleted and made anew while a commit is open, on a real broker."""
+"""A topic that is deleted and made anew under a running instance, on a real broker."""
 
 from __future__ import annotations
 
+import signal
 import threading
+from pathlib import Path
 
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
@@ -20,6 +22,7 @@ from tests.support.fake_pool import FakePool
 from tests.support.kafka_frames import is_offset_commit
 from tests.support.kafka_proxy import LoneBrokerProxy
 from tests.support.proxy import Link
+from tests.support.service import WAIT, Bench
 from tests.support.waiting import eventually
 
 
@@ -39,6 +42,12 @@ class LateCommits(LoneBrokerProxy):
             self.kept.set()
             self.passes.wait()
         return super()._as_passed_on(link, unit, up=up)
+
+
+def make_anew(stack: Stack, topic: str) -> None:
+    admin = AdminClient({"bootstrap.servers": stack.kafka})
+    admin.delete_topics([topic])[topic].result(30)
+    admin.create_topics([NewTopic(topic, num_partitions=1)])[topic].result(30)
 
 
 def test_what_was_committed_of_the_old_topic_runs_beside_the_new_one(
@@ -67,9 +76,7 @@ def test_what_was_committed_of_the_old_topic_runs_beside_the_new_one(
         eventually(lambda: turned() and proxy.kept.is_set(), 90)
         eventually(lambda: turned() and loop.stats().counts["polled"] == 5, 90)
         committed = len(loop._commit._open.pieces[name, 0].records)
-        admin = AdminClient({"bootstrap.servers": stack.kafka})
-        admin.delete_topics([name])[name].result(30)
-        admin.create_topics([NewTopic(name, num_partitions=1)])[name].result(30)
+        make_anew(stack, name)
         producer.produce(name, b"new")
         assert producer.flush(60) == 0
         eventually(lambda: turned() and loop.stats().counts.get("restarted"), 90)
@@ -78,3 +85,28 @@ def test_what_was_committed_of_the_old_topic_runs_beside_the_new_one(
         eventually(lambda: turned() and (b"new" in (r[VALUE] for r in pool.submitted)), 90)
         assert [record[VALUE] for record in pool.submitted] == [b"old"] * committed + [b"new"]
         kafka.close()
+
+
+def test_what_waits_of_the_old_topic_is_run_to_its_end_at_a_stop(
+    bench: Bench, tmp_path: Path
+) -> None:
+    """Nobody else can read it: the next owner finds other messages at its offsets."""
+    instance = bench.start(ONCEPOOL_KAFKA_PROTOCOL="classic", ONCEPOOL_GRACE="200")
+    go_on = tmp_path / "go on"
+    first = {"seconds": 50.0, "until": str(go_on), "table": bench.table}
+    asked = [bench.client.submit("paced", first, key="k")]
+    effect = {"table": bench.table}
+    asked += [bench.client.submit("effect", effect, key="k") for _ in range(5)]
+    eventually(lambda: bench.said()["in_hand"] == len(asked), WAIT)
+    make_anew(bench.stack, bench.topic)
+    producer = Producer({"bootstrap.servers": bench.stack.kafka})
+    headers: list[tuple[str, str | bytes | None]] = [("ce_id", "new"), ("ce_type", "compute")]
+    producer.produce(bench.topic, b"{}", headers=headers)
+    assert producer.flush(60) == 0
+    instance.says("a topic was made anew")
+    instance.process.send_signal(signal.SIGTERM)
+    instance.says("draining", 2)
+    go_on.touch()
+    assert instance.process.wait(WAIT) == 0
+    done = bench.query(f"SELECT id FROM {bench.schema}.requests WHERE state = 'done'")
+    assert {row[0] for row in done} >= set(asked)

@@ -10,10 +10,12 @@ from consumer.intake.assignment import Assignment
 from consumer.intake.commit import Commit
 from consumer.intake.events import Action, Answered, Deliver, Drop, Place, SendCommit
 from consumer.intake.flow_control import Room
+from consumer.intake.letting_go import LettingGo
 from consumer.intake.offset_metadata import UnfinishedGap
 from consumer.intake.unfinished import Unfinished
 from feedback.contract.record import OFFSET, TIMESTAMP, Record, is_read_again, may_have_begun
 from tests.support.consumer_records import records
+from tests.support.fake_pool import FakePool
 
 A: Place = ("t", 0)
 PLENTY = Room(1000, 1 << 20)
@@ -49,8 +51,8 @@ class Bench:
     def next(self) -> list[Action]:
         return self.commit.next(100.0, PLENTY)
 
-    def landed(self) -> list[Action]:
-        return self.commit.answered(Answered("1;me-1;", None, {A: None}))
+    def landed(self, number: int = 1) -> list[Action]:
+        return self.commit.answered(Answered(f"1;me-{number};", None, {A: None}))
 
 
 def delivered(actions: list[Action]) -> list[Record]:
@@ -102,8 +104,7 @@ def test_what_is_left_of_a_log_that_was_cut_off_is_not_taken_twice(*, again: boo
     assert [r[OFFSET] for r in delivered(bench.landed())] == [0, 1, 2, 3]
     assert bench.commit.held == 1
     bench.next()
-    late = bench.commit.answered(Answered("1;me-2;", None, {A: None}))
-    assert [(r[OFFSET], r[TIMESTAMP]) for r in delivered(late)] == [(2, NEW)]
+    assert [(r[OFFSET], r[TIMESTAMP]) for r in delivered(bench.landed(2))] == [(2, NEW)]
 
 
 def test_what_did_not_land_in_time_is_lost_as_nobody_else_has_it() -> None:
@@ -111,3 +112,40 @@ def test_what_did_not_land_in_time_is_lost_as_nobody_else_has_it() -> None:
     bench.made_anew(*records(A, [0], timestamp=NEW))
     bench.commit.abandon()
     assert bench.commit.lost == {"a.b": 2}
+
+
+@pytest.mark.parametrize("delivered_first", [True, False])
+@pytest.mark.parametrize("stopping", [True, False])
+def test_what_is_in_hand_of_a_log_that_is_gone_is_given_up_to_nobody(
+    *, delivered_first: bool, stopping: bool
+) -> None:
+    pool, bench = FakePool(), Bench(0, 1, 2)
+    pool.per_step = 0
+    letting_go = LettingGo(pool, bench.commit, lambda: 0.0, read_again=True)
+    if delivered_first:
+        pool.submit(delivered(bench.landed()), 0)
+    bench.made_anew(*records(A, [0, 1], timestamp=NEW))
+    if not delivered_first:
+        pool.submit(delivered(bench.landed()), 0)
+    bench.next()
+    pool.submit(delivered(bench.landed(2)), 0)
+    if stopping:
+        letting_go.begin_all([A])
+        letting_go.tend(0.0)
+    else:
+        letting_go.now([A])
+    assert [(r[OFFSET], r[TIMESTAMP]) for r in pool.queue if r[TIMESTAMP] == OLD] == [
+        (0, OLD), (1, OLD), (2, OLD),
+    ]  # fmt: skip
+
+
+def test_once_the_log_that_is_gone_is_worked_off_its_partition_goes_as_any_other() -> None:
+    pool, bench = FakePool(), Bench(0, 1, 2)
+    letting_go = LettingGo(pool, bench.commit, lambda: 0.0, read_again=True)
+    old = delivered(bench.landed())
+    bench.made_anew(*records(A, [0, 1], timestamp=NEW))
+    bench.next()
+    pool.submit(delivered(bench.landed(2)), 0)
+    bench.commit.marks.departed(old, [])
+    letting_go.now([A])
+    assert pool.queue == []

@@ -53,6 +53,9 @@ SELECT FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
 WHERE c.relnamespace = %s::regnamespace AND c.relname = 'requests'
     AND t.tgname = 'requests_added' AND t.tgenabled IN ('O', 'A')
 """
+_FUNCTION: Final = """
+SELECT FROM pg_proc WHERE pronamespace = %s::regnamespace AND proname = 'add_requests'
+"""
 
 
 class OutboxProblem(NamedTuple):
@@ -116,6 +119,8 @@ def problems(
             said.append(OutboxProblem(f"{schema}.{name} has no unique index on id", advice))
     if "requests" in there:
         said += _of_the_indexes(connection, schema)
+        if connection.execute(_FUNCTION, [f'"{schema}"']).fetchone() is None:
+            said.append(OutboxProblem(f"function {schema}.add_requests is missing", MIGRATE))
         if connection.execute(_TRIGGER, [f'"{schema}"']).fetchone() is None:
             said.append(NO_TRIGGER)
     return said

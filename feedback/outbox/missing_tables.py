@@ -8,8 +8,8 @@ from typing import Any, Final
 
 from feedback.errors import OutboxMissing
 
-_MISSING: Final = frozenset({"3F000", "42P01", "42703", "42P10"})
-"""No such schema, table, column or unique index."""
+_MISSING: Final = frozenset({"3F000", "42P01", "42703", "42883", "42P10"})
+"""No such schema, table, column, function or unique index."""
 
 
 @contextmanager

@@ -8,7 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
+from contextlib import (
+    AbstractAsyncContextManager,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+)
 from typing import Any, NamedTuple, TypeVar
 
 import django
@@ -60,8 +65,8 @@ class Outbox:
 class DbapiConnection:
     """Nothing but what DB-API 2.0 has."""
 
-    def __init__(self, url: str) -> None:
-        self._connection = psycopg.connect(url, row_factory=dict_row)
+    def __init__(self, url: str, *, autocommit: bool) -> None:
+        self._connection = psycopg.connect(url, autocommit=autocommit, row_factory=dict_row)
         self.commit = self._connection.commit
         self.rollback = self._connection.rollback
         self.close = self._connection.close
@@ -86,16 +91,24 @@ class DbapiCursor:
 
 @contextmanager
 def _psycopg(url: str, kind: str) -> Iterator[Opened]:
-    with psycopg.connect(url, row_factory=class_row(Outbox)) as c:  # fits no row of ours
-        given = c if kind == "connection" else c.cursor()
+    with ExitStack() as stack:
+        c = psycopg.connect(
+            url,
+            autocommit=kind in _ALONE,
+            row_factory=class_row(Outbox),  # fits no row of ours
+        )
+        stack.enter_context(c)
+        if kind == "pipeline":
+            stack.enter_context(c.pipeline())
+        given = c.cursor() if kind == "cursor" else c
         yield Opened(given, c.commit, c.rollback, c.execute)
         c.rollback()
 
 
 @contextmanager
 def _dbapi(url: str, kind: str) -> Iterator[Opened]:
-    c = DbapiConnection(url)
-    given = c if kind == "connection" else c.cursor()
+    c = DbapiConnection(url, autocommit=kind in _ALONE)
+    given = c.cursor() if kind == "cursor" else c
     yield Opened(given, c.commit, c.rollback, c.cursor().execute)
     c.rollback()
     c.close()
@@ -106,6 +119,7 @@ def _sqlalchemy(url: str, kind: str) -> Iterator[Opened]:
     engine = sqlalchemy.create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
     makers: dict[str, Callable[[], Any]] = {
         "connection": engine.connect,
+        "autocommit": engine.execution_options(isolation_level="AUTOCOMMIT").connect,
         "session": lambda: orm.Session(engine),
         "scoped": orm.scoped_session(orm.sessionmaker(engine)),
     }
@@ -127,17 +141,20 @@ def _django(url: str, kind: str) -> Iterator[Opened]:
     place = {name: told.get(key, "") for name, key in names.items()} | {"PORT": told.get("port")}
     place["ENGINE"] = "django.db.backends.postgresql"
     c = ConnectionHandler({"default": place})["default"]
-    c.set_autocommit(False)
-    given = c if kind == "connection" else c.cursor()
+    c.set_autocommit(kind in _ALONE)
+    given = c.cursor() if kind == "cursor" else c
     yield Opened(given, c.commit, c.rollback, lambda sql: c.cursor().execute(sql))
-    c.rollback()
+    if kind not in _ALONE:
+        c.rollback()
     c.close()
 
 
 @asynccontextmanager
 async def _psycopg_async(url: str, kind: str) -> AsyncIterator[Opened]:
-    async with await psycopg.AsyncConnection.connect(url, row_factory=dict_row) as c:
-        given = c if kind == "connection" else c.cursor()
+    async with await psycopg.AsyncConnection.connect(
+        url, autocommit=kind in _ALONE, row_factory=dict_row
+    ) as c:
+        given = c.cursor() if kind == "cursor" else c
         yield Opened(given, c.commit, c.rollback, c.execute)
         await c.rollback()
 
@@ -149,6 +166,7 @@ async def _sqlalchemy_async(url: str, kind: str) -> AsyncIterator[Opened]:
     )
     makers: dict[str, Callable[[], Any]] = {
         "connection": engine.connect,
+        "autocommit": engine.execution_options(isolation_level="AUTOCOMMIT").connect,
         "session": lambda: sqlalchemy_asyncio.AsyncSession(engine),
     }
     async with makers[kind]() as c:
@@ -165,6 +183,13 @@ KINDS = [
     *("django connection", "django cursor"),
     *("async psycopg connection", "async psycopg cursor"),
     *("async sqlalchemy connection", "async sqlalchemy session"),
+]
+
+_ALONE = ("autocommit", "pipeline")
+"""Each statement is a transaction of its own."""
+AUTOCOMMIT_KINDS = [
+    *("psycopg autocommit", "psycopg pipeline", "dbapi autocommit", "sqlalchemy autocommit"),
+    *("django autocommit", "async psycopg autocommit", "async sqlalchemy autocommit"),
 ]
 
 

@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import psycopg
 
-from feedback.outbox.names import in_schema, settled_channel
+from feedback.outbox.names import CONFLICT, in_schema, settled_channel
 from feedback.outbox.relay.answers import Ended, Findings
 from feedback.outbox.relay.records import LeftOut
 from feedback.postgres import Connection
@@ -24,12 +24,26 @@ _SAID: Final = """
 SELECT * FROM json_to_recordset(%(said)s::json) AS said
     (n bigint, state text, code text, result jsonb, error text)
 """
-# Whoever adds an id while its row ends has a second row of it, whose end is old news.
+_WAITS: Final = """
+r.seq = said.n
+    AND (r.state IN ('sent', 'unanswered') OR r.state = 'unsent' AND r.sent_at IS NOT NULL)
+"""
+# Whoever adds an id while its row ends may have a second row of it: in a transaction that reads as
+# of its beginning, or with a version that has no add_requests(). Of the same request its end is old
+# news. Another one is a conflict, whatever was said: the consumers know one request by this id.
 _ENDED: Final = f"""
-WITH said AS ({_SAID}), gone AS (
+WITH said AS ({_SAID}), refused AS (
+    UPDATE :schema.requests r
+    SET state = 'undeliverable', code = '{CONFLICT}', next_at = NULL,
+        error = 'another request has ended under this id; of this one was said: ' || said.state
+            || coalesce('/' || said.code, '')
+    FROM said, :schema.finished f
+    WHERE {_WAITS} AND f.id = r.id AND f.fingerprint <> r.fingerprint
+    RETURNING r.seq, r.id, r.type, r.sender, r.state, r.code, r.reference, r.error
+), gone AS (
     DELETE FROM :schema.requests r USING said
-    WHERE r.seq = said.n
-        AND (r.state IN ('sent', 'unanswered') OR r.state = 'unsent' AND r.sent_at IS NOT NULL)
+    WHERE {_WAITS} AND NOT EXISTS (
+        SELECT FROM :schema.finished f WHERE f.id = r.id AND f.fingerprint <> r.fingerprint)
     RETURNING r.seq, r.created_at, r.sent_at, r.sends, r.id, r.type, r.sender, said.state,
         said.code, r.fingerprint, r.key, r.reference, said.result, said.error
 ), kept AS (
@@ -40,12 +54,16 @@ WITH said AS ({_SAID}), gone AS (
     FROM gone
     ON CONFLICT (id) DO NOTHING
     RETURNING *
+), news AS (
+    SELECT seq, id, type, sender, state, code, reference, result, error, NULL AS refused FROM kept
+    UNION ALL
+    SELECT seq, id, type, sender, state, code, reference, NULL, error, error FROM refused
 ), inbox AS (
     INSERT INTO :schema.inbox (id, type, sender, state, code, reference, result, error)
-    SELECT id, type, sender, state, code, reference, result, error FROM kept WHERE %(inbox)s
+    SELECT id, type, sender, state, code, reference, result, error FROM news WHERE %(inbox)s
     ORDER BY seq
 )
-SELECT seq, pg_notify(%(channel)s, id) FROM kept
+SELECT seq, refused, pg_notify(%(channel)s, id) FROM news
 """  # noqa: S608 - of constants
 _LATER: Final = """
 UPDATE :schema.requests
@@ -139,8 +157,16 @@ class FindingsWriter:
     def _write_ends(self, connection: Connection, ended: list[Ended]) -> list[Ended]:
         values = {"said": _said(ended), "inbox": self._inbox, "channel": self._channel}
         with connection.transaction():
-            gone = {seq for seq, _ in connection.execute(self._texts[_ENDED], values)}
-        return [one for one in ended if one.seq in gone]
+            found = connection.execute(self._texts[_ENDED], values).fetchall()
+        news = {seq: refused for seq, refused, _ in found}
+        return [_news(one, news[one.seq]) for one in ended if one.seq in news]
+
+
+def _news(said: Ended, refused: str | None) -> Ended:
+    """As it was written."""
+    if refused is None:
+        return said
+    return said._replace(state="undeliverable", code=CONFLICT, result=None, error=refused)
 
 
 def _is_of_one(error: psycopg.Error) -> bool:

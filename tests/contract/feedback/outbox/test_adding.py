@@ -162,6 +162,14 @@ def test_missing_tables_are_named(
     with_connection(stack.database, kind, script)
 
 
+def test_an_outbox_of_an_older_version_is_named(outbox_: Outbox) -> None:
+    outbox_.run("DROP FUNCTION :schema.add_requests")
+    with psycopg.connect(outbox_.url) as connection:
+        with pytest.raises(OutboxMissing, match="run `oncepool outbox migrate`"):
+            outbox.add(connection, TYPE, {})
+        connection.rollback()
+
+
 def test_a_database_without_an_encoding_takes_requests(stack: Stack, outbox_: Outbox) -> None:
     """Whose texts psycopg gives as bytes."""
     with OwnDatabase(stack.database, "SQL_ASCII") as made:

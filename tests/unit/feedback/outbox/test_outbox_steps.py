@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import types
@@ -7,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from feedback.errors import OutboxError, RequestIdInUse, UnknownSender
+from feedback.errors import RequestIdInUse, UnknownSender
 from feedback.outbox.adding import add, add_many
 from feedback.outbox.connections import run
 from feedback.outbox.rows import OutboxRow, row_of
@@ -34,22 +35,22 @@ class Database:
         return self.answers[self.seen[-1]].pop(0)
 
 
-def test_an_id_that_goes_while_it_is_looked_for_is_written_after_all() -> None:
-    database = Database(INSERT=[[("b",)], [("a",)]], WITH=[[]])
+def test_all_are_added_by_one_statement() -> None:
+    database = Database(SELECT=[[(None,)]])
     assert run(database, adding(rows("a", "b"), "s"), "s") == ["a", "b"]
-    assert database.seen == ["INSERT", "WITH", "INSERT"]
+    [(sql, [given])] = database.parameters
+    assert '"s".add_requests(' in sql
+    assert [(row["n"], row["id"]) for row in json.loads(given)] == [(0, "a"), (1, "b")]
 
 
-def test_what_never_settles_is_an_error_and_nothing_stays() -> None:
-    database = Database(INSERT=[[("b",)], [], []], WITH=[[], [], []], DELETE=[[("b",)]])
-    with pytest.raises(OutboxError, match="'a'"):
-        run(database, adding(rows("a", "b"), "s"), "s")
-    assert database.seen[-1] == "DELETE"
+def test_an_id_that_is_taken_is_named() -> None:
+    with pytest.raises(RequestIdInUse, match="'b'"):
+        run(Database(SELECT=[[("b",)]]), adding(rows("a", "b"), "s"), "s")
 
 
 def test_one_id_twice_in_one_call() -> None:
     same = rows("a", "a")
-    assert run(Database(INSERT=[[("a",)]]), adding(same, "s"), "s") == ["a", "a"]
+    assert run(Database(SELECT=[[(None,)]]), adding(same, "s"), "s") == ["a", "a"]
     untouched = Database()
     with pytest.raises(RequestIdInUse):
         run(untouched, adding(rows("a") + rows("a", payload=1), "s"), "s")
@@ -58,7 +59,7 @@ def test_one_id_twice_in_one_call() -> None:
 
 def test_senders_are_asked_for_only_where_one_is_named() -> None:
     named = rows("a", sender="x")
-    database = Database(SELECT=[[("default",), ("x",)]], INSERT=[[("a",)]])
+    database = Database(SELECT=[[("default",), ("x",)], [(None,)]])
     assert run(database, adding(named, "s"), "s") == ["a"]
     database = Database(SELECT=[[("default",)]])
     with pytest.raises(UnknownSender):
@@ -104,7 +105,7 @@ def test_each_style_of_parameters_is_written(
     driver = types.ModuleType("driver")
     vars(driver)["paramstyle"] = style
     monkeypatch.setitem(sys.modules, "driver", driver)
-    database = Database(INSERT=[[("a",)]])
+    database = Database(SELECT=[[(None,)]])
     connection = type("Driven", (), {"cursor": lambda _: database, "__module__": "driver.x"})()
     database.close = lambda: None  # type: ignore[attr-defined]
     assert run(connection, adding(rows("a"), "s"), "s") == ["a"]

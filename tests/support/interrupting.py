@@ -8,26 +8,35 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 LATE = 60.0
+AGAIN = 0.05
 
 
 @contextmanager
 def interrupting(act: Callable[[], object]) -> Iterator[Callable[[], None]]:
     """What is yielded, called in another thread, returns when a handler has acted.
 
-    What the handler raises comes out of what the main thread waits for.
+    What the handler raises comes out of what the main thread waits for. The signal is sent until it
+    acts: one that comes just before the main thread waits for a lock does not end that wait.
     """
     main = threading.main_thread().ident
     assert main is not None
+    heard = threading.Event()
     acted = threading.Event()
 
     def handle(*_: object) -> None:
+        if heard.is_set():
+            return
+        heard.set()
         try:
             act()
         finally:
             acted.set()
 
     def interrupt() -> None:
-        signal.pthread_kill(main, signal.SIGUSR1)
+        for _ in range(round(LATE / AGAIN)):
+            signal.pthread_kill(main, signal.SIGUSR1)
+            if heard.wait(AGAIN):
+                break
         assert acted.wait(LATE)
 
     before = signal.signal(signal.SIGUSR1, handle)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from datetime import datetime, timedelta, tzinfo
+from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -17,7 +17,7 @@ from feedback import outbox
 from feedback.client.send_clock import SendClock
 from feedback.outbox import rows
 from feedback.outbox.migrations import migrate
-from feedback.outbox.relay import AnswerPolicy, Ended, Relay, Route, settling, turns
+from feedback.outbox.relay import AnswerPolicy, Ended, Relay, Route, turns
 from tests.support.kafka_frames import is_produce
 from tests.support.kafka_proxy import LoneBrokerProxy
 from tests.support.outbox import Outbox
@@ -27,14 +27,6 @@ from tests.support.topic_reader import ids
 from tests.support.waiting import eventually
 
 APART = timedelta(minutes=10)
-
-
-class Late(datetime):
-    """A clock that is slow."""
-
-    @classmethod
-    def now(cls, tz: tzinfo | None = None) -> Late:
-        return super().now(tz) - APART
 
 
 class RelayedOrders:
@@ -104,10 +96,9 @@ def orders(
     topic: Callable[..., str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> Iterator[RelayedOrders]:
-    """The producer's clock is fast and the relay's slow, each by minutes."""
+    """The producer's clock is fast by minutes; the relay has none but its database's."""
     fast = SendClock(lambda: time.time_ns() + int(APART.total_seconds()) * 10**9)
     monkeypatch.setattr(rows, "_CLOCK", fast)
-    monkeypatch.setattr(settling, "datetime", Late)
     schema = f"{bench.schema}_outbox"
     monkeypatch.setenv("ONCEPOOL_OUTBOX_SCHEMA", schema)
     results = topic()

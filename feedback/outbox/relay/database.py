@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from feedback.outbox.names import SHARDS, in_schema, settled_channel
 from feedback.outbox.relay.answers import AnswerPolicy
 from feedback.outbox.relay.batch import NOT_CONFIRMED, BackingOff, BatchMarks, ClaimedRow, PutOff
+from feedback.outbox.relay.transactions import transaction
 from feedback.outbox.relay.window import SILENCE, TOO_LATE, window_values
 from feedback.outbox.rows import as_json
 from feedback.postgres import Connection
@@ -163,7 +164,7 @@ class RelayDatabase:
 
     def transaction(self) -> AbstractContextManager[object]:
         """In which rows are claimed and marked: its end gives their shards back."""
-        return self._connection.transaction()
+        return transaction(self._connection)
 
     def put_off(self, error: str) -> int:
         """How many rows wait for their time as they were put off with errors that begin so."""

@@ -16,6 +16,7 @@ from feedback.outbox.relay.answers import AnswerPace, AnswerPolicy
 from feedback.outbox.relay.database import Bounds, RelayDatabase
 from feedback.outbox.relay.outage import RelayOutage
 from feedback.outbox.relay.settling import Settling
+from feedback.outbox.relay.transactions import STATEMENT
 from feedback.outbox.relay.turns import BatchSender, SendTurns
 from feedback.postgres import Connection, open_connection
 from feedback.status.store import StatusStore
@@ -24,12 +25,6 @@ log = logging.getLogger("oncepool.relay")
 
 LOOK_EVERY: Final = 1.0
 """Seconds between two looks where nobody notifies."""
-_STATEMENT: Final = 30.0
-"""Seconds that one statement may take."""
-_IDLE: Final = 60.0
-"""Seconds that a transaction may stand idle. The longest wait in one is a batch's for its brokers
-(`SEND_TIMEOUT`), or a page's for Redis; a relay that is frozen then lets go of what it has locked.
-"""
 _STOP_STEP: Final = 0.2
 
 
@@ -118,14 +113,8 @@ class OutboxLoop(ABC):
             self._lost(error)
 
     def _open(self) -> Connection:
-        return open_connection(
-            self._url,
-            "oncepool relay",
-            timeouts={
-                "statement_timeout": _STATEMENT,
-                "idle_in_transaction_session_timeout": _IDLE,
-            },
-        )
+        timeouts = {"statement_timeout": STATEMENT}
+        return open_connection(self._url, "oncepool relay", timeouts=timeouts)
 
     def _answered(self) -> None:
         """The outbox has done what was asked."""

@@ -20,6 +20,7 @@ from feedback.outbox.relay.answers import (
 )
 from feedback.outbox.relay.records import LeftOut, as_status, key_of
 from feedback.outbox.relay.statuses import StatusReader
+from feedback.outbox.relay.transactions import transaction
 from feedback.outbox.relay.window import TOO_LATE, window_values
 from feedback.outbox.relay.writing import FindingsWriter, Written
 from feedback.postgres import Connection
@@ -104,7 +105,7 @@ class Settling:
 
     def probe(self, connection: Connection) -> None:
         """Writes a row and takes it back. Raises psycopg.Error where the outbox takes none."""
-        with connection.transaction(force_rollback=True):
+        with transaction(connection), connection.transaction(force_rollback=True):
             filling = os.urandom(_PROBE_SIZE).hex()
             connection.execute(self._texts[_PROBE], [self._sender, filling])
 
@@ -115,7 +116,7 @@ class Settling:
         over those that were sent in the last `young` seconds.
         Raises StoreUnavailable, psycopg.Error.
         """
-        with connection.transaction():
+        with transaction(connection):
             [(mine, now)] = connection.execute(_TRY_LOCK, [self._lock]).fetchall()
             rows = self._rows(connection, young) if mine else []
             if not rows or self._statuses is None:
@@ -138,7 +139,7 @@ class Settling:
         statuses had no room: look at those again. Raises psycopg.Error.
         """
         told = {key_of(result): result for result in results}
-        with connection.transaction():
+        with transaction(connection):
             [(_, now)] = connection.execute(_LOCK, [self._lock]).fetchall()
             rows = self._rows_of(connection, told)
             sent = [row for row in rows if row.was_sent]
@@ -162,7 +163,7 @@ class Settling:
 
         Raises psycopg.Error.
         """
-        with connection.transaction():
+        with transaction(connection):
             values = [self._sender, [key.id for key in keys]]
             found = connection.execute(self._texts[_UNSENT], values).fetchall()
             shards = list({shard for _, _, shard in found})

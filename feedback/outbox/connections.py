@@ -2,7 +2,8 @@
 
 What is taken, by what it offers, as nothing is imported that the program does not use:
 
-- SQLAlchemy's sessions and connections, asyncio's among them: `execute(text, {name: value})`;
+- SQLAlchemy's sessions and connections, asyncio's among them: `execute(text, {name: value})`; what
+  its pools hand out is a driver's connection;
 - psycopg's connections and cursors, asyncio's among them;
 - Django's connections and cursors;
 - any connection of DB-API 2.0, which has `cursor()`, and any cursor that knows its `connection`;
@@ -105,7 +106,10 @@ class _SqlAlchemy(_Bare):
 
 
 def _executor_of(given: Any) -> _Executor:
-    roots = {kind.__module__.partition(".")[0] for kind in type(given).__mro__}
+    roots = _roots(given)
+    if "sqlalchemy" in roots and hasattr(given, "driver_connection"):
+        given = given.driver_connection  # of what a pool hands out
+        roots = _roots(given)
     if "sqlalchemy" in roots and _can(given, "execute"):
         return _SqlAlchemy(given)
     if "psycopg" in roots and _can(given, "execute"):
@@ -125,6 +129,11 @@ def _executor_of(given: Any) -> _Executor:
         f"{given!r} is no connection, session or cursor: hand over the one whose transaction the"
         " request belongs to"
     )
+
+
+def _roots(given: Any) -> set[str]:
+    """The packages that its class and those above it are of."""
+    return {kind.__module__.partition(".")[0] for kind in type(given).__mro__}
 
 
 def _connection_of(given: Any) -> Any:

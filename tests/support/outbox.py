@@ -1,7 +1,7 @@
 """An outbox to look at, and a connection to it of every kind that takes requests.
 
 All kinds are those of the packages themselves; `dbapi` is a driver that only keeps to DB-API 2.0,
-and gives rows as mappings.
+and gives rows as mappings; `pool` is what the pool of SQLAlchemy hands out, around a driver's own.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from contextlib import (
     AbstractAsyncContextManager,
     ExitStack,
     asynccontextmanager,
+    closing,
     contextmanager,
 )
 from typing import Any, NamedTuple, TypeVar
@@ -129,6 +130,14 @@ def _sqlalchemy(url: str, kind: str) -> Iterator[Opened]:
 
 
 @contextmanager
+def _sqlalchemy_raw(url: str, _: str) -> Iterator[Opened]:
+    engine = sqlalchemy.create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
+    with closing[Any](engine.raw_connection()) as c:
+        yield Opened(c, c.commit, c.rollback, c.cursor().execute)
+    engine.dispose()
+
+
+@contextmanager
 def _django(url: str, kind: str) -> Iterator[Opened]:
     from django.conf import settings
     from django.db.utils import ConnectionHandler
@@ -174,15 +183,33 @@ async def _sqlalchemy_async(url: str, kind: str) -> AsyncIterator[Opened]:
     await engine.dispose()
 
 
-_SYNC = {"psycopg": _psycopg, "dbapi": _dbapi, "sqlalchemy": _sqlalchemy, "django": _django}
-_ASYNC = {"psycopg": _psycopg_async, "sqlalchemy": _sqlalchemy_async}
+@asynccontextmanager
+async def _sqlalchemy_async_raw(url: str, _: str) -> AsyncIterator[Opened]:
+    engine = sqlalchemy_asyncio.create_async_engine(
+        url.replace("postgresql:", "postgresql+psycopg:")
+    )
+    async with engine.connect() as connection:
+        raw = await connection.get_raw_connection()
+        c: Any = raw.driver_connection
+        yield Opened(raw, c.commit, c.rollback, c.execute)
+        await c.rollback()
+    await engine.dispose()
+
+
+_SYNC = {
+    "psycopg": _psycopg, "dbapi": _dbapi, "sqlalchemy": _sqlalchemy, "pool": _sqlalchemy_raw,
+    "django": _django,
+}  # fmt: skip
+_ASYNC = {
+    "psycopg": _psycopg_async, "sqlalchemy": _sqlalchemy_async, "pool": _sqlalchemy_async_raw,
+}  # fmt: skip
 
 KINDS = [
     *("psycopg connection", "psycopg cursor", "dbapi connection", "dbapi cursor"),
-    *("sqlalchemy connection", "sqlalchemy session", "sqlalchemy scoped"),
+    *("sqlalchemy connection", "sqlalchemy session", "sqlalchemy scoped", "pool connection"),
     *("django connection", "django cursor"),
     *("async psycopg connection", "async psycopg cursor"),
-    *("async sqlalchemy connection", "async sqlalchemy session"),
+    *("async sqlalchemy connection", "async sqlalchemy session", "async pool connection"),
 ]
 
 _ALONE = ("autocommit", "pipeline")

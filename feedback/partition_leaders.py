@@ -1,4 +1,4 @@
-"""Which partitions of a topic take messages, as a client's brokers say."""
+"""Which partitions of a topic have a leader, as a client's brokers say."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _LOOK: Final = 2.0
 
 
 def partition_leaders(client: Any, topic: str, least: int | None = None) -> dict[int, Leading]:
-    """Of each partition whether it takes messages; nothing where no broker says so within 2 s.
+    """Of each partition whether it has a leader; nothing where no broker says so within 2 s.
 
     `least`: replicas in sync without which it takes nothing; None: not known, so it may need all.
     """
@@ -25,8 +25,7 @@ def partition_leaders(client: Any, topic: str, least: int | None = None) -> dict
 
 
 def _leading(partition: Any, least: int | None) -> Leading:
-    in_sync = len(partition.isrs)
-    if partition.leader < 0 or (least is not None and in_sync < least):
+    if partition.leader < 0:
         return Leading.NONE
-    whole = least is not None or in_sync >= len(partition.replicas)
-    return Leading.WHOLE if whole else Leading.SHORT
+    enough = len(partition.replicas) if least is None else least
+    return Leading.WHOLE if len(partition.isrs) >= enough else Leading.SHORT

@@ -20,14 +20,13 @@ _MASK: Final = 0xFFFFFFFF
 
 
 class Leading(IntEnum):
-    """Whether a partition takes messages, as brokers say to everybody. False where it does not."""
+    """Whether a partition has a leader, as brokers say to everybody. False where it has none."""
 
     NONE = 0
-    """It has no leader, or fewer replicas in sync than a message needs."""
     WHOLE = 1
-    """It has a leader, and replicas enough to take a message."""
+    """With replicas enough to take a message."""
     SHORT = 2
-    """Not all replicas are in sync, and nobody knows how many a message needs."""
+    """With too few of them in sync: it takes a message from nobody."""
 
 
 Leaders = Callable[[], Mapping[int, Leading]]
@@ -80,9 +79,9 @@ class StuckPartitions:
         return self.took_nothing(tried - {-1} - set(confirmed.values()), now)
 
     def look(self, ask: Leaders, now: float) -> None:
-        """Of those that may be tried again the ones that take messages from nobody are not.
+        """Of those that may be tried again the ones without a leader are not.
 
-        One that takes them again, and that no message tries in LONGEST_PAUSE, is forgotten: there
+        One that has a leader again, and that no message tries in LONGEST_PAUSE, is forgotten: there
         may be none for it any more, and nobody need ask about it turn after turn.
         """
         self.took([one for one, since in self._leading.items() if now - since >= LONGEST_PAUSE])

@@ -38,15 +38,12 @@ class Brokers:
         self.lonely = lonely
         self.gone = {LONELY}
         self.taken: list[str] = []
-        self.in_vain = 0
-        """Messages for what is away that a producer was given."""
         self._open: list[Callable[[Any, Any], None]] = []
 
     def produce(self, topic: str, **message: Any) -> None:
         partition = partition_of(message["key"], PARTITIONS)
         report, sent = message["on_delivery"], SimpleNamespace(partition=lambda: partition)
         if self.away and partition in self.gone:
-            self.in_vain += 1
             self._open.append(lambda error, _: report(error, sent))
         else:
             self.taken.append(dict(message["headers"])["ce_id"].decode())
@@ -64,7 +61,7 @@ class Brokers:
             report(KafkaError(KafkaError._PURGE_QUEUE), None)
 
     def list_topics(self, topic: str, timeout: float) -> Any:
-        whole = SimpleNamespace(leader=1, replicas=[1, 2, 3], isrs=[1, 2, 3])
+        whole = SimpleNamespace(leader=1, replicas=[1, 2], isrs=[1, 2])
         found = dict.fromkeys(range(PARTITIONS), whole)
         if self.away:
             found.update(dict.fromkeys(self.gone, self.lonely))
@@ -293,27 +290,6 @@ def test_brokers_that_take_nothing_are_away_until_one_of_them_does() -> None:
     outage.late(2 * LONGEST_PAUSE)
     assert not outage.table.unsent
     assert outage.away is None
-
-
-@pytest.mark.parametrize(
-    "lonely, in_sync, tried",
-    [(NO_LEADER, None, False), (TOO_FEW, 2, False), (TOO_FEW, 1, True), (TOO_FEW, None, True)],
-    ids=["no leader", "too few replicas", "enough replicas", "not known how many"],
-)
-def test_a_partition_that_nobody_can_send_to_is_not_tried_again(
-    lonely: SimpleNamespace, in_sync: int | None, *, tried: bool
-) -> None:
-    """A row that asks keeps the batch, and what comes meanwhile for others, for ten seconds."""
-    outage = Outage(lonely, in_sync)
-    for _ in range(AT_ONCE):
-        outage.table.add(LONELY)
-    outage.late(1.0)
-    before = outage.brokers.in_vain
-    outage.late(10 * LONGEST_PAUSE)
-    assert (outage.brokers.in_vain > before) is tried
-    outage.brokers.away = False
-    outage.late(2 * LONGEST_PAUSE)
-    assert not outage.table.unsent
 
 
 @pytest.mark.parametrize("in_sync, nobody_can", [(2, False), (3, True), (None, True)])

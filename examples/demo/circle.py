@@ -85,7 +85,7 @@ class Circle:
 
     def kill_storefront(self) -> str:
         """The same of the storefront, with orders that are not committed yet."""
-        told = self._kill(self._storefront, "storefront", r"^\s*INSERT")
+        told = self._kill(self._storefront, "storefront", r"^\s*INSERT|\madd_requests\M")
         self._storefront = self._start_storefront("storefront 2")
         return told
 

@@ -10,7 +10,9 @@ from tests.support.workers import Workers
 Make = Callable[..., Workers]
 
 FOR_ONE = 8
-"""Descriptors that one start takes for a moment, and one more; two have too few."""
+"""Descriptors that one start takes for a moment, and one more: enough for one worker or two."""
+TOO_MANY = 3
+"""Of six at least so many are refused, one after the other."""
 
 
 def test_workers_refused_at_the_start_are_tried_again_while_another_one_starts(make: Make) -> None:
@@ -20,9 +22,9 @@ def test_workers_refused_at_the_start_are_tried_again_while_another_one_starts(m
     workers.until(lambda: supervisor.maintenance.ready)
     with few_descriptors(FOR_ONE):
         supervisor.start_workers()
-        workers.until(lambda: len(workers.pids) == 1)
-        assert supervisor.stats().deaths_by_cause == {"start": 5}
-        workers.until(lambda: supervisor.fatal or supervisor.stats().workers == 1)
+        workers.until(lambda: workers.pids)
+        assert supervisor.stats().deaths_by_cause["start"] >= TOO_MANY
+        workers.until(lambda: supervisor.fatal or supervisor.stats().workers)
         assert supervisor.fatal is None
         workers.submit("id")
         workers.finish()

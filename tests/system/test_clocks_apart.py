@@ -37,8 +37,10 @@ def test_pauses_windows_and_follow_ups_are_as_long_as_they_say(
         assert ends[name].state == "done"
         assert len(entered[name]) == 3
         assert min(later - earlier for earlier, later in pairwise(entered[name])) > PAUSE
-    assert (ends[first].state, ends[last].state) == ("superseded", "done")
-    assert entered[last][0] - begun > PAUSE
+    # Which of two the newer one is goes by what was read last where the worker's clock is behind.
+    assert {ends[first].state, ends[last].state} == {"superseded", "done"}
+    (ran,) = (name for name in (first, last) if ends[name].state == "done")
+    assert entered[ran][0] - begun > PAUSE
 
 
 def entries(noted: Path) -> dict[str, list[float]]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, Final, NamedTuple
@@ -11,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from feedback.outbox.names import SHARDS, in_schema, settled_channel
 from feedback.outbox.relay.answers import AnswerPolicy
 from feedback.outbox.relay.batch import NOT_CONFIRMED, BackingOff, BatchMarks, ClaimedRow, PutOff
-from feedback.outbox.relay.transactions import transaction
+from feedback.outbox.relay.transactions import idle_left, transaction
 from feedback.outbox.relay.window import SILENCE, TOO_LATE, window_values
 from feedback.outbox.rows import as_json
 from feedback.postgres import Connection
@@ -157,6 +158,7 @@ class RelayDatabase:
             )
         }
         self._first = 0
+        self._read = 0.0
 
     def prepare(self) -> None:
         """Sees that this sender's shards are there."""
@@ -189,6 +191,7 @@ class RelayDatabase:
         self._first = (taken[-1] + 1) % SHARDS if taken else 0
         if not taken:
             return []
+        self._read = time.monotonic()
         rows = self._connection.execute(
             self._texts[_ROWS],
             {
@@ -200,6 +203,13 @@ class RelayDatabase:
             },
         )
         return [_claimed(ClaimedRow(*row)) for row in rows]
+
+    def left(self) -> float:
+        """Seconds for which what was claimed is surely ours still.
+
+        A relay that was frozen may have lost it, to another one or to an operator.
+        """
+        return idle_left(self._read)
 
     def _lock(self, first: int, end: int, most: int) -> list[int]:
         found = self._connection.execute(self._texts[_LOCK], [self._sender, first, end, most])

@@ -124,6 +124,8 @@ class RowProducer:
         """
         reports: dict[int, RowReport] = {}
         for row in rows:
+            if self._clock() >= end:
+                break  # frozen meanwhile: they may be another's by now
             try:
                 self._produce(row, end, reports)
             except BufferError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from typing import Final
@@ -15,6 +16,12 @@ STATEMENT: Final = 30.0
 IDLE: Final = 60.0
 """Seconds that a transaction may stand idle: a relay that is frozen then lets go of what it has
 locked. The longest waits in one are a batch's for its brokers and a page's for its statuses."""
+
+
+def idle_left(since: float) -> float:
+    """Seconds for which a transaction is surely still there whose last statement was begun then, on
+    the monotonic clock: the database counts from that one's end."""
+    return since + IDLE - time.monotonic()
 
 
 @contextmanager

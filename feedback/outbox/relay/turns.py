@@ -97,7 +97,8 @@ class SendTurns:
             if claimed:
                 batch = Batch(claimed, self._sender.check, self._sender.waits)
                 if batch.to_send or batch.held:
-                    why = self._sender.send(batch, batch.to_send, SEND_TIMEOUT)
+                    timeout = max(0.0, min(SEND_TIMEOUT, database.left()))
+                    why = self._sender.send(batch, batch.to_send, timeout)
                 marks = batch.marks()
                 database.mark(marks)
         if not claimed:

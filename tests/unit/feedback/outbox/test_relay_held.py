@@ -96,6 +96,9 @@ class Table:
         due = [s for s in self.unsent if self._next_at.get(s, (0.0, ""))[0] <= self.now]
         return [self.unsent[seq] for seq in sorted(due)[: bounds.rows]]
 
+    def left(self) -> float:
+        return 60.0
+
     def mark(self, marks: BatchMarks) -> None:
         for seq in marks.sent:
             del self.unsent[seq]

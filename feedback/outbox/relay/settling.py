@@ -112,8 +112,8 @@ class Settling:
     def page(self, connection: Connection, young: float | None = None) -> bool:
         """Looks at the next rows; False where the pass is over, or another relay is at it.
 
-        They are PAGE, or as many as there is room for their statuses. A pass is over all rows, or
-        over those that were sent in the last `young` seconds.
+        They are PAGE, or as many as there is room and time for their statuses. A pass is over all
+        rows, or over those that were sent in the last `young` seconds.
         Raises StoreUnavailable, psycopg.Error.
         """
         with transaction(connection):

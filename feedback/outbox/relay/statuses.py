@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Sequence
 from typing import Final
 
+from feedback.errors import StoreUnavailable
 from feedback.outbox.relay.answers import MOST_BYTES
 from feedback.outbox.relay.records import LeftOut
 from feedback.status.status import Status
@@ -14,6 +16,9 @@ from feedback.status.store import StatusStore
 log = logging.getLogger("oncepool.relay")
 
 _MOST: Final = 100
+LONG: Final = 15.0
+"""Seconds after which no more are asked for: who asks has a transaction open, which the database
+ends after four times as long."""
 
 
 class StatusReader:
@@ -27,13 +32,20 @@ class StatusReader:
     def read(self, ids: Sequence[str]) -> list[Status | None]:
         """The statuses of the first ids, in their order; of one at least.
 
-        They end with what brings them to MOST_BYTES. Raises StoreUnavailable.
+        They end with what brings them to MOST_BYTES, when they have taken LONG, and before what
+        can't be read. Raises StoreUnavailable where that is the first.
         """
         found: list[Status | None] = []
-        size = 0
-        while len(found) < len(ids) and size < MOST_BYTES:
+        size, began = 0, time.monotonic()
+        while len(found) < len(ids) and size < MOST_BYTES and time.monotonic() < began + LONG:
             asked = ids[len(found) : len(found) + self._at_once]
-            for id_, value in zip(asked, self._values(asked), strict=True):
+            try:
+                values = self._values(asked)
+            except StoreUnavailable:
+                if not found:
+                    raise
+                break
+            for id_, value in zip(asked, values, strict=True):
                 found.append(self._decoded(id_, value))
                 size += len(value or b"")
                 if size >= MOST_BYTES:
@@ -53,7 +65,9 @@ class StatusReader:
     def _values(self, ids: Sequence[str]) -> list[bytes | None]:
         fewer, more = max(1, self._at_once // 2), min(_MOST, self._at_once * 2)
         self._at_once = fewer  # also where this fails
+        began = time.monotonic()
         values = self._store.read_raw(ids)
-        if sum(len(value or b"") for value in values) < MOST_BYTES:
+        slow = time.monotonic() > began + LONG
+        if not slow and sum(len(value or b"") for value in values) < MOST_BYTES:
             self._at_once = more
         return values

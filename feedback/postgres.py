@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import os
 import socket
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeAlias
 
 import psycopg
@@ -89,6 +89,34 @@ def open_connection(
         connection.close()
         raise
     return connection
+
+
+@contextmanager
+def bounded_transaction(connection: Connection, timeouts: Mapping[str, float]) -> Iterator[None]:
+    """One, in autocommit mode; undone where it raises. Raises psycopg.Error.
+
+    Its bounds, in seconds, come with its BEGIN, and end with it. Behind a proxy that pools
+    transactions the settings of a session stay with a connection that is somebody else's next.
+    """
+    # Several statements in one message, which none that is prepared has.
+    connection.execute(
+        b"BEGIN ISOLATION LEVEL READ COMMITTED" + local_settings(timeouts), prepare=False
+    )
+    try:
+        yield
+    except BaseException:
+        with suppress(psycopg.Error):
+            connection.rollback()
+        raise
+    connection.commit()
+
+
+def local_settings(timeouts: Mapping[str, float]) -> bytes:
+    """What goes with a BEGIN to have these bounds, in seconds, in that transaction alone."""
+    return b"".join(
+        b"; SET LOCAL %b = %d" % (name.encode(), _milliseconds(seconds))
+        for name, seconds in timeouts.items()
+    )
 
 
 def cut(connection: Connection) -> None:

@@ -12,6 +12,7 @@ import psycopg
 from feedback.backoff import Backoff, Breaker
 from feedback.journal.connections import open_connection
 from feedback.journal.result_outbox import MOST_BYTES, remove_results, take_results
+from feedback.postgres import bounded_transaction
 from processing.logs import BoundLogger
 from processing.settings import MaintenanceSettings
 
@@ -228,7 +229,7 @@ class ResultRelay:
         if self._pace.away and not producer.reachable():
             return Round(0, "no broker answers")
         connection = self._open()
-        with connection.transaction(), connection.cursor() as cursor:
+        with bounded_transaction(connection, _TIMEOUTS), connection.cursor() as cursor:
             after = self._place.begin(time.monotonic())
             batch = take_results(cursor, self._settings.schema, AT_ONCE, after=after)
             if not batch:
@@ -258,7 +259,6 @@ class ResultRelay:
             self._connection = open_connection(
                 self._settings.database_url,
                 f"oncepool results {self._settings.instance}",
-                timeouts=_TIMEOUTS,
             )
         return self._connection
 

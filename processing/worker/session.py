@@ -23,6 +23,7 @@ from feedback.journal.commits import LIFE, fate_of
 from feedback.journal.connections import open_connection
 from feedback.journal.database_errors import Outage, outage_of
 from feedback.journal.probe import takes_writes
+from feedback.postgres import local_settings
 from processing.worker.database_clock import SECONDS, DatabaseClock
 from processing.worker.gathering_pipeline import GatheringPipeline
 from processing.worker.guarded_cursor import Failures, GuardedCursor
@@ -38,6 +39,7 @@ MARK = b"oncepool worker, in a transaction"
 """The connection's name while a transaction of ours is open. The server reports every change of it,
 so that its end is seen without asking, though another one may have begun since."""
 _BEGIN = b"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL application_name = '%b'" % MARK
+_BOUNDS = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout")
 _SAVEPOINT = b"SAVEPOINT oncepool"
 _RELEASE = (
     b"SAVEPOINT oncepool_check",
@@ -70,16 +72,19 @@ class Session:
         idle_timeout: float,
         prepare_threshold: int | None,
     ) -> None:
-        """`connected` is told of each new connection before anything is done there."""
+        """`connected` is told of each new connection before anything is done there.
+
+        Where nothing is prepared, as behind a proxy that pools transactions, time-outs come with
+        each BEGIN: those of a session stay with a connection that is somebody else's next.
+        """
         self._url = url
         self._connected = connected
         self._prepare_threshold = prepare_threshold
-        self._options = {
-            "lock_timeout": lock_timeout,
-            "statement_timeout": statement_timeout,
-            "idle_in_transaction_session_timeout": idle_timeout,
-            "client_connection_check_interval": 10.0,
-        }
+        self._lock_timeout = lock_timeout
+        bounds = dict(zip(_BOUNDS, (lock_timeout, statement_timeout, idle_timeout), strict=True))
+        pooled = prepare_threshold is None
+        self._begin = _BEGIN + local_settings(bounds) if pooled else _BEGIN
+        self._options = ({} if pooled else bounds) | {"client_connection_check_interval": 10.0}
         self._connection: psycopg.Connection[Any] | None = None
         self.backend: Backend | None = None
         """(pid, start) of the server process behind the connection; None without one."""
@@ -221,11 +226,11 @@ class Session:
     def begin(self) -> None:
         """Starts a transaction."""
         self._next_savepoint = None
-        self.clock.send(self._send, _BEGIN)
+        self.clock.send(self._send, self._begin)
 
     def wait_at_most(self, seconds: float | None) -> None:
         """So long, or as ever (None), the rest of the transaction waits for a lock."""
-        wait = self._options["lock_timeout"]
+        wait = self._lock_timeout
         if seconds is not None:
             wait = min(wait or seconds, seconds)
         self._send(b"SET LOCAL lock_timeout = %d" % math.ceil(1000 * wait))

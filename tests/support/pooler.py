@@ -16,6 +16,7 @@ import select
 import socket
 import struct
 import threading
+from urllib.parse import urlsplit
 
 import psycopg
 
@@ -82,7 +83,7 @@ class Pooler:
     """Listens on `port`, and shares `size` connections to the database among its clients."""
 
     def __init__(self, database: str, size: int) -> None:
-        self._database = database
+        self._database, self._size = database, size
         self._free: queue.SimpleQueue[socket.socket | None] = queue.SimpleQueue()
         for _ in range(size):
             self._free.put(None)
@@ -100,6 +101,19 @@ class Pooler:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
         threading.Thread(target=self._accept, daemon=True).start()
+
+    @property
+    def url(self) -> str:
+        """The database's, through here."""
+        address = urlsplit(self._database)
+        user, at, _ = address.netloc.rpartition("@")
+        return address._replace(netloc=f"{user}{at}127.0.0.1:{self.port}").geturl()
+
+    def shown(self, setting: str) -> set[str]:
+        """What it is for clients that set nothing, on each of the connections."""
+        with psycopg.connect(self.url, autocommit=True, prepare_threshold=None) as other:
+            asked = [other.execute(f"SHOW {setting}".encode()) for _ in range(2 * self._size)]
+            return {value for answer in asked for (value,) in answer}
 
     def drop_idle(self) -> None:
         """Closes the connections that nobody uses."""

@@ -162,7 +162,8 @@ class RelayDatabase:
 
     def prepare(self) -> None:
         """Sees that this sender's shards are there."""
-        self._connection.execute(self._texts[_SHARDS], [self._sender, SHARDS - 1])
+        with self.transaction():
+            self._connection.execute(self._texts[_SHARDS], [self._sender, SHARDS - 1])
 
     def transaction(self) -> AbstractContextManager[object]:
         """In which rows are claimed and marked: its end gives their shards back."""
@@ -171,13 +172,15 @@ class RelayDatabase:
     def put_off(self, error: str) -> int:
         """How many rows wait for their time as they were put off with errors that begin so."""
         values = [self._sender, NOT_CONFIRMED, error]
-        found = self._connection.execute(self._texts[_COUNT_PUT_OFF], values).fetchone()
+        with self.transaction():
+            found = self._connection.execute(self._texts[_COUNT_PUT_OFF], values).fetchone()
         return int(found[0]) if found else 0
 
     def release(self, error: str) -> int:
         """Has some of these rows sent soon; how many. Those that others write now are passed by."""
         values = [self._sender, NOT_CONFIRMED, error, _RELEASED]
-        return self._connection.execute(self._texts[_RELEASE], values).rowcount
+        with self.transaction():
+            return self._connection.execute(self._texts[_RELEASE], values).rowcount
 
     def claim(self, bounds: Bounds) -> list[ClaimedRow]:
         """Locks some shards that have something to send, and gives their rows in order.

@@ -16,7 +16,6 @@ from feedback.outbox.relay.answers import AnswerPace, AnswerPolicy
 from feedback.outbox.relay.database import Bounds, RelayDatabase
 from feedback.outbox.relay.outage import RelayOutage
 from feedback.outbox.relay.settling import Settling
-from feedback.outbox.relay.transactions import STATEMENT
 from feedback.outbox.relay.turns import BatchSender, SendTurns
 from feedback.postgres import Connection, open_connection
 from feedback.status.store import StatusStore
@@ -113,8 +112,7 @@ class OutboxLoop(ABC):
             self._lost(error)
 
     def _open(self) -> Connection:
-        timeouts = {"statement_timeout": STATEMENT}
-        return open_connection(self._url, "oncepool relay", timeouts=timeouts)
+        return open_connection(self._url, "oncepool relay")
 
     def _answered(self) -> None:
         """The outbox has done what was asked."""

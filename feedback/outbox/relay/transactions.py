@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager
 from typing import Final
 
-import psycopg
-
-from feedback.postgres import Connection
+from feedback.postgres import Connection, bounded_transaction
 
 STATEMENT: Final = 30.0
 """Seconds that one statement may take."""
@@ -19,28 +16,15 @@ locked. The longest waits in one are a batch's for its brokers and a page's for 
 
 
 def idle_left(since: float) -> float:
-    """Seconds for which a transaction is surely still there whose last statement was begun then, on
-    the monotonic clock: the database counts from that one's end."""
+    """Seconds for which a transaction is surely still there.
+
+    Its last statement was begun at `since`, on the monotonic clock; the database counts from the
+    end of that.
+    """
     return since + IDLE - time.monotonic()
 
 
-@contextmanager
-def transaction(connection: Connection) -> Iterator[None]:
-    """One, in autocommit mode; undone where it raises. Raises psycopg.Error.
-
-    Its bounds come with its BEGIN, and end with it. Behind a proxy that pools transactions the
-    settings of a session stay with a connection that is somebody else's next.
-    """
-    connection.execute(
-        b"BEGIN ISOLATION LEVEL READ COMMITTED;"
-        b" SET LOCAL statement_timeout = %d;"
-        b" SET LOCAL idle_in_transaction_session_timeout = %d" % (STATEMENT * 1000, IDLE * 1000),
-        prepare=False,  # three statements in one message
-    )
-    try:
-        yield
-    except BaseException:
-        with suppress(psycopg.Error):
-            connection.rollback()
-        raise
-    connection.commit()
+def transaction(connection: Connection) -> AbstractContextManager[None]:
+    """One with these bounds. Raises psycopg.Error."""
+    timeouts = {"statement_timeout": STATEMENT, "idle_in_transaction_session_timeout": IDLE}
+    return bounded_transaction(connection, timeouts)

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
 from typing import Any
-from urllib.parse import urlsplit
 
 import orjson
 import psycopg
@@ -199,10 +198,9 @@ def test_through_a_proxy_that_pools_transactions_relays_look_by_themselves(
 ) -> None:
     name = topic()
     pooler = opened.enter_context(closing(Pooler(outbox_.url, 2)))
-    user, at, _ = urlsplit(outbox_.url).netloc.rpartition("@")
-    netloc = f"{user}{at}127.0.0.1:{pooler.port}"
-    url = urlsplit(outbox_.url)._replace(netloc=netloc).geturl()
-    relays = [opened.enter_context(relay(stack, outbox_, url, default=name)) for _ in range(3)]
+    relays = [
+        opened.enter_context(relay(stack, outbox_, pooler.url, default=name)) for _ in range(3)
+    ]
     wanted: dict[bytes, list[str]] = {}
     for part in range(3):
         some = [(f"{part}-{n}", f"k{n % 4}") for n in range(20)]
@@ -215,6 +213,7 @@ def test_through_a_proxy_that_pools_transactions_relays_look_by_themselves(
         assert [request_id(m) for m in found if m.key() == key] == in_order
     assert len(found) == 60
     assert pooler.switched
+    assert pooler.shown("statement_timeout") == {"0"}
     assert {state.database for one in relays for state in one.states()} == {None}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from typing import Any
 
 import psycopg
@@ -11,6 +12,7 @@ import pytest
 from processing import App, Request
 from stack import Stack
 from tests.support.executor import Bench
+from tests.support.pooler import Pooler
 
 
 def test_an_id_is_the_same_in_every_encoding(stack: Stack, schema: str) -> None:
@@ -79,3 +81,33 @@ def test_a_session_s_own_form_of_times_does_not_matter(setting: Bench) -> None:
         setting.run(setting.record("a", "pay", ""))
     assert (setting.rows(), setting.effects()) == ({"a": ("done", "ok")}, ["a"])
     assert setting.state("a") == ("done", "ok")
+
+
+def test_bounds_hold_through_a_proxy_that_pools_transactions_and_bind_nobody_else(
+    stack: Stack, schema: str
+) -> None:
+    """It gives each of its connections in turn."""
+    app = App()
+    names = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout")
+    seen: list[list[Any]] = []
+
+    @app.handler("pay")
+    def pay(payload: Any, tx: psycopg.Cursor[Any]) -> None:
+        seen.append([tx.execute(f"SHOW {name}".encode()).fetchone() for name in names])
+
+    with closing(Pooler(stack.database, 20)) as pooler:
+        bench = Bench(app, stack.database, schema)
+        bench.executor.close()
+        bench.executor = bench.another(
+            pooler.url, prepare_threshold=None, lock_timeout=7.0, statement_timeout=8.0
+        )
+        for name in "abc":
+            bench.run(bench.record(name, "pay", {}))
+        bench.executor.close()
+        assert pooler.switched
+        for name in names:
+            assert pooler.shown(name) == {"0"}
+    for lock, statement, idle in seen:
+        assert (lock, statement) == (("7s",), ("8s",))
+        assert idle != ("0",)
+    assert set(bench.rows().values()) == {("done", "ok")}

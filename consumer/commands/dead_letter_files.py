@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Annotated, Any, BinaryIO
 
@@ -25,14 +25,15 @@ from consumer.commands.operator import YesOption, batches, complain, confirm
 from consumer.commands.options import DATABASE, JsonOption, with_settings
 from consumer.commands.output import EXIT_FAILED, fail, print_json
 from consumer.config.settings import Settings
-from feedback.journal.connections import Connection
+from feedback.journal.connections import Connection, database_now
 from feedback.operations.dead_letter_files import export_lines, export_parts, identity, import_lines
 from feedback.operations.dead_letters import DeadLetterRef, select_dead
 
 PAUSE = 1.0
 """Seconds between two looks of --follow."""
 OVERLAP = timedelta(minutes=15)
-"""How long after its time an entry may still appear: its transaction has to end first."""
+"""How long after its time, by the database's clock, an entry may still appear: its transaction has
+to end first, and the clock of its worker may be behind."""
 STDIO = "-"
 
 
@@ -115,7 +116,7 @@ class Follower:
 
     def look(self, connection: Connection) -> None:
         """Appends what came since the last look; where it breaks off the next one goes on."""
-        started = datetime.now(UTC)
+        started = database_now(connection)
         found = select_dead(connection, {**self._chosen, "since": self._low}, schema=self._schema)
         new = [place for place in found if place not in self._seen]
         for part, lines in export_parts(connection, new, schema=self._schema):

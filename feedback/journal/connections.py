@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Final
 
 from feedback.postgres import CONNECT_TIMEOUT, Connection, open_connection
 
-__all__ = ["CONNECT_TIMEOUT", "Connection", "due_channel", "notify_due", "open_connection"]
+__all__ = [
+    "CONNECT_TIMEOUT",
+    "Connection",
+    "database_now",
+    "due_channel",
+    "notify_due",
+    "open_connection",
+]
 
 _LONGEST_CHANNEL: Final = 63  # bytes that PostgreSQL takes
 
@@ -28,3 +36,10 @@ def notify_due(connection: Connection, *, schema: str) -> None:
     connection.execute(
         "SELECT set_config('lock_timeout', '0', true), pg_notify(%s, '')", [due_channel(schema)]
     )
+
+
+def database_now(connection: Connection) -> datetime:
+    """By the database's clock."""
+    [(now,)] = connection.execute("SELECT clock_timestamp()").fetchall()
+    said: datetime = now
+    return said.astimezone(UTC)

@@ -8,7 +8,7 @@ being made twice.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from psycopg.errors import LockNotAvailable
@@ -24,7 +24,7 @@ from feedback.contract.schedule import (
 )
 from feedback.contract.states import SCHEDULED, DeadLetterReason, State
 from feedback.journal.commits import Commits
-from feedback.journal.connections import Connection, notify_due
+from feedback.journal.connections import Connection, database_now, notify_due
 from feedback.journal.queries import execute
 from feedback.journal.releases import LOCK_BRIEFLY
 from feedback.journal.rows import headers_json
@@ -66,7 +66,7 @@ def make_ticks(
     since = timedelta(seconds=watched)
     mine = {schedule.name: schedule for schedule in declared}
     found = _find(connection, "find_schedules", mine, schema)
-    now = _now(connection)
+    now = database_now(connection)
     decisions = {
         name: decide(one, found.get(name), now, watched=since) for name, one in mine.items()
     }
@@ -105,7 +105,7 @@ def _make(
     _declare(connection, wanted, now, schema)
     locked = _find(connection, "lock_schedules", wanted, schema)
     # Who had it locked may have done it all.
-    now = _now(connection)
+    now = database_now(connection)
     done = {name: decide(wanted[name], row, now, watched=watched) for name, row in locked.items()}
     ticks: list[TickRequest] = []
     taken: list[TickRequest] = []
@@ -199,14 +199,6 @@ def _find(
 ) -> dict[str, StoredSchedule]:
     rows = execute(connection, statement, schema, {"names": sorted(wanted)})
     return {row[0]: StoredSchedule(*row) for row in rows}
-
-
-def _now(connection: Connection) -> datetime:
-    row = connection.execute("SELECT clock_timestamp()").fetchone()
-    if row is None:
-        raise AssertionError("the database does not know the time")
-    now: datetime = row[0]
-    return now.astimezone(UTC)
 
 
 def _seconds(decisions: Mapping[str, Decision], now: datetime) -> float | None:

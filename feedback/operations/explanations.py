@@ -84,12 +84,12 @@ def _refusal(
 
 def _reason(row: dict[str, Any], action: str, expected: Sequence[str], *, late: bool) -> str:
     state = row["state"]
+    if row["claimed"]:  # whose due time is its lease's end
+        return "is running right now: a worker has it in hand, or gets it next"
     if state not in expected:
         if isinstance(row["due_at"], datetime):
             row = {**row, "due_at": row["due_at"].astimezone(UTC).isoformat(timespec="seconds")}
         return _WHY.get((action, state), _OTHER[action]).format_map(row)
-    if row["claimed"]:
-        return "is running right now: a worker has it in hand, or gets it next"
     if row["gone"]:
         return "has no payload in the journal; send it again with the same id"
     if late:

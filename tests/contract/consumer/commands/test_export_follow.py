@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from datetime import datetime, timedelta
 from io import BytesIO
 from typing import Any
 
@@ -10,7 +11,8 @@ import orjson
 import psycopg
 import pytest
 
-from consumer.commands.dead_letter_files import Follower
+from consumer.commands import dead_letter_files as commands
+from consumer.commands.dead_letter_files import OVERLAP, Follower
 from consumer.commands.dead_letter_options import filters
 from feedback.operations import dead_letter_files
 from feedback.postgres import Connection, open_connection
@@ -48,5 +50,26 @@ def test_what_was_written_before_an_outage_is_not_written_again(
             follower.look(cut)
         follower.look(next_)
 
+    ids = [orjson.loads(line)["id"] for line in out.getvalue().splitlines()]
+    assert ids == ["a", "b", "c"]
+
+
+class Ahead(datetime):
+    """The clock of a machine that is ahead of the database's."""
+
+    @classmethod
+    def now(cls, tz: Any = None) -> datetime:
+        return datetime.now(tz) + 2 * OVERLAP + timedelta(minutes=1)
+
+
+def test_what_comes_is_found_though_this_clock_is_ahead(
+    journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(commands, "datetime", Ahead)
+    out = BytesIO()
+    follower = Follower(out, set(), filters(None, None, None, None, None), journal.schema)
+    for name in ("a", "b", "c"):
+        journal.put(name)
+        follower.look(journal.connection)
     ids = [orjson.loads(line)["id"] for line in out.getvalue().splitlines()]
     assert ids == ["a", "b", "c"]

@@ -114,6 +114,7 @@ def test_a_retry_wakes_all_instances(journal: Journal) -> None:
         ("rejected", {"code": "no_funds"}, "refused for good (no_funds)"),
         ("superseded", {"superseded_by": "r-2"}, "superseded by r-2"),
         ("waiting", {"due_at": "2031-02-03T04:05:06Z"}, "waits already, due at 2031-02-03T04:05"),
+        ("waiting", {"token": "t", "due_at": "2031-02-03T04:05:06Z"}, "is running right now"),
         ("running", {"token": "t"}, "is running right now"),
         ("in_doubt", {}, "oncepool requests resolve"),
         ("dead", {"payload": None}, "has no payload in the journal"),

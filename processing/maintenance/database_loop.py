@@ -216,14 +216,17 @@ class DatabaseLoop:
         self._last(self._counting)
 
     def _last(self, work: Work) -> bool:
-        return self._usable and self._attempt(work)
+        """Twice where it fails: the connection may be all that was lost."""
+        return any(self._reached() and self._attempt(work) for _ in range(2))
 
     def _all_of(self, work: Work, left: Callable[[], bool]) -> None:
         while left() and self._last(work):
             pass
 
-    @property
-    def _usable(self) -> bool:
+    def _reached(self) -> bool:
+        """Whether there is a connection: another one, unless the last try found no database."""
+        if not self._connection.connected and self._probe.up:
+            self._probe.attempt()
         return self._connection.connected and not self._probe.blocked
 
     def _when_up(self, work: Work) -> None:

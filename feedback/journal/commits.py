@@ -86,7 +86,7 @@ class Commits(Generic[Fact]):
             with connection.transaction():
                 yield facts
                 if facts:
-                    number, life = _number_of(connection)
+                    number, life = number_of(connection)
         except BaseException:
             if number is not None and connection.closed:
                 self._unclear.append(_Unclear(number, life, list(facts)))
@@ -127,7 +127,7 @@ def fate_of(connection: Connection, number: str | int, life: str | None = None) 
     return Fate.RUNS if status == "in progress" and same else Fate.UNDONE
 
 
-def _number_of(connection: Connection) -> tuple[str | None, str]:
+def number_of(connection: Connection) -> tuple[str | None, str]:
     """The id of the open transaction, None where it has written nothing; the server's life."""
     row = connection.execute(_NUMBER).fetchone()
     return (None, "") if row is None else (row[0], row[1])

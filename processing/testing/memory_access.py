@@ -90,6 +90,9 @@ class MemorySession(Session):
     def ended(self, xid: int) -> bool:
         return False
 
+    def number(self) -> tuple[str, str]:
+        return "", ""
+
     def begin(self) -> None:
         self._journal.begin()
         self._tx.begin()

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -31,10 +32,10 @@ from processing.worker.chunk_run import ChunkRun
 from processing.worker.landed_ends import LandedEnds
 from processing.worker.outages import LOSSES, DatabaseAway, Outages
 from processing.worker.records import failure_without_row, stored_status
-from processing.worker.session import CommitUnclear, Session
+from processing.worker.session import Session
 from processing.worker.task import Task
 from processing.worker.transaction import Transaction
-from processing.worker.transaction_ends import DOUBT, Broken, Struck, undone_end
+from processing.worker.transaction_ends import DOUBT, Broken, CommitUnclear, Struck, undone_end
 
 LOSSES_TOGETHER = 3
 """Connections that requests may lose together, before they are halved to find who breaks them."""
@@ -168,6 +169,9 @@ class Bisection:
                 committed = [t for t in chunk.open(tasks) if t.index not in raised.beside]
                 chunk.leave_unclear(committed)
                 self._outages.survive(raised)
+                if raised.others is not None:
+                    with suppress(psycopg.Error):  # the next statement finds out the same
+                        self._transaction.tell_others(raised.others, chunk)
                 return tasks
             case Struck() | Overtaken() | psycopg.Error():
                 error = raised.error if isinstance(raised, Struck) else raised

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from time import monotonic
 from typing import Any
 
@@ -19,7 +19,7 @@ from psycopg.rows import tuple_row
 
 from feedback.backend import Backend
 from feedback.journal.backends import end_backends, end_for_good
-from feedback.journal.commits import LIFE, fate_of
+from feedback.journal.commits import LIFE, fate_of, number_of
 from feedback.journal.connections import open_connection
 from feedback.journal.database_errors import Outage, outage_of
 from feedback.journal.probe import takes_writes
@@ -30,7 +30,7 @@ from processing.worker.guarded_cursor import Failures, GuardedCursor
 from processing.worker.leftovers import close_leftovers
 from processing.worker.prepared_statements import PreparedStatements
 from processing.worker.row_settings import PUT_BACK, PUT_BACK_LOCAL, as_made
-from processing.worker.transaction_ends import ended_where_missing
+from processing.worker.transaction_ends import CommitUnclear, ended_where_missing
 
 IN_TRANSACTION = pq.TransactionStatus.INTRANS
 
@@ -50,13 +50,6 @@ _RELEASE = (
 """Deferred constraints are tried and put back as they were: with what their triggers did, they come
 again at COMMIT, and which of them are deferred stays as the schema, or the handler, says."""
 _BACK = b"ROLLBACK TO SAVEPOINT oncepool; RELEASE SAVEPOINT oncepool"
-
-
-class CommitUnclear(psycopg.OperationalError):
-    """The connection broke after COMMIT was sent: it may have landed."""
-
-    beside: Collection[int] = ()
-    """Indices of the chunk of which nothing was in that transaction."""
 
 
 class Session:
@@ -311,7 +304,12 @@ class Session:
         """Whether the server writes now, outside of a transaction. Raises psycopg.Error."""
         return takes_writes(self.connection, schema=schema)
 
-    def committed(self, xid: int, life: str) -> bool | None:
+    def number(self) -> tuple[str, str]:
+        """The open transaction's id and the life of the server, to ask later what became of it."""
+        xid, life = number_of(self.connection)
+        return xid or "", life
+
+    def committed(self, xid: int | str, life: str) -> bool | None:
         """Whether a transaction of that life of the server was; None where nobody can say."""
         return fate_of(self.connection, xid, life).landed
 

@@ -15,7 +15,7 @@ import psycopg
 from feedback.contract.counts import Count, NotRun
 from feedback.contract.record import is_read_again
 from feedback.contract.states import DUPLICATE, READ_AGAIN, DeadLetterReason, State
-from feedback.journal.coalescing import Arrival, Coalescing, superseded_statuses
+from feedback.journal.coalescing import Arrival, Coalescing, Superseded, superseded_statuses
 from feedback.journal.dead_letters import conflict_letter
 from feedback.journal.rows import RequestRow, StoredRequest
 from feedback.journal.writer import CLOSED, JournalWriter
@@ -38,9 +38,10 @@ from processing.worker.records import (
     write_follow_ups,
 )
 from processing.worker.retry_decision import arrivals, conclude, follow
-from processing.worker.session import CommitUnclear, Session
+from processing.worker.session import Session
 from processing.worker.task import Task
 from processing.worker.traced_runs import Settling
+from processing.worker.transaction_ends import CommitUnclear, Others
 
 
 class Transaction:
@@ -105,17 +106,27 @@ class Transaction:
             writes = self._write(cursor, fate, now, chunk)
             if chunk.rows_locked:
                 session.wait_at_most(None)  # COMMITs that notify stand in one line
+            others = Others(*session.number(), writes, fate.ousted) if writes else None
             written = datetime.now(UTC), session.clock.now()
             try:
                 session.commit()
             except CommitUnclear as unclear:
                 beside = (*recalled, *more_recalled, *left, *fate.apart)
-                unclear.beside = {t.index for t in beside}
+                unclear.beside, unclear.others = {t.index for t in beside}, others
                 raise
         self._tell(fate, writes, (now, *written), chunk)
         chunk.give_back([*recalled, *more_recalled])
         apart += fate.apart
         return left
+
+    def tell_others(self, others: Others, chunk: ChunkRun) -> None:
+        """Of a COMMIT that got no answer, where it has landed: its own requests are looked up.
+
+        Raises psycopg.Error.
+        """
+        if self._session.committed(others.number, others.life):
+            self._publish(others.writes)
+            _count_gone(others.gone, chunk)
 
     def _begin_late(self) -> None:
         """Begins after handlers that take no tx.
@@ -237,8 +248,7 @@ class Transaction:
             reason = DeadLetterReason.CONFLICT
             chunk.tally.counts[Count(task.envelope.type, NotRun.DEAD_LETTER, reason)] += 1
         self._publish(writes)
-        for gone in fate.ousted:
-            chunk.tally.counts[Count(gone.type, gone.state, gone.code)] += 1
+        _count_gone(fate.ousted, chunk)
         for task in fate.ended:
             chunk.wait_until(final_of(task).due, of_database)
         chunk.settle_done(fate.plain)
@@ -251,6 +261,11 @@ class Transaction:
         if task.stored is None:
             return []
         return [stored_status(task, task.stored, self._handlers.get(task.stored.type), now)]
+
+
+def _count_gone(rows: Sequence[Superseded], chunk: ChunkRun) -> None:
+    for gone in rows:
+        chunk.tally.counts[Count(gone.type, gone.state, gone.code)] += 1
 
 
 def _resends(fate: Dedup) -> list[Task]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import psycopg
 
 from feedback.contract.states import TRANSACTION_ENDED, State
+from feedback.journal.coalescing import Superseded
+from feedback.status.status import StatusWrite
 from processing.handlers.outcomes import Outcome
 from processing.worker.task import Task
 
@@ -24,6 +27,24 @@ DOUBT = Outcome(State.IN_DOUBT, ENDED.code, reason=ENDED.reason)
 
 _LEFT_OPEN = "the handler left something open or at work on the connection that it shares"
 """A pipeline, or a thread: the connection had to be closed, and what was done there is undone."""
+
+
+class Others(NamedTuple):
+    """Whom a transaction settles beside its own requests, to be told once it has landed."""
+
+    number: str
+    """Its id, and the life of the server that gave it."""
+    life: str
+    writes: list[StatusWrite]
+    gone: Sequence[Superseded]
+
+
+class CommitUnclear(psycopg.OperationalError):
+    """The connection broke after COMMIT was sent: it may have landed."""
+
+    beside: Collection[int] = ()
+    """Indices of the chunk of which nothing was in that transaction."""
+    others: Others | None = None
 
 
 class Broken(Exception):

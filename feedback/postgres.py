@@ -74,7 +74,7 @@ def open_connection(
     )
     # Whatever the database has: in any other, who was waited for makes a transaction fail.
     connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
-    wanted = {name: f"{_milliseconds(seconds)}ms" for name, seconds in (timeouts or {}).items()}
+    wanted = {name: f"{milliseconds(seconds)}ms" for name, seconds in (timeouts or {}).items()}
     settings = _SERVER_SIDE | _FORMS | wanted
     if connection.info.server_version >= _TRANSACTIONS_TIMED:
         settings = {"transaction_timeout": "0"} | settings
@@ -114,7 +114,7 @@ def bounded_transaction(connection: Connection, timeouts: Mapping[str, float]) -
 def local_settings(timeouts: Mapping[str, float]) -> bytes:
     """What goes with a BEGIN to have these bounds, in seconds, in that transaction alone."""
     return b"".join(
-        b"; SET LOCAL %b = %d" % (name.encode(), _milliseconds(seconds))
+        b"; SET LOCAL %b = %d" % (name.encode(), milliseconds(seconds))
         for name, seconds in timeouts.items()
     )
 
@@ -129,6 +129,6 @@ def cut(connection: Connection) -> None:
         twin.shutdown(socket.SHUT_RDWR)
 
 
-def _milliseconds(seconds: float) -> int:
+def milliseconds(seconds: float) -> int:
     """Not more than PostgreSQL takes, about 25 days; more than 0 stays that, as 0 is no limit."""
     return math.ceil(min(seconds * 1000, _LONGEST_TIMEOUT))

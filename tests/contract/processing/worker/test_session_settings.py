@@ -10,6 +10,7 @@ import psycopg
 import pytest
 
 from processing import App, Request
+from processing.worker.session import Session
 from stack import Stack
 from tests.support.executor import Bench
 from tests.support.pooler import Pooler
@@ -111,3 +112,16 @@ def test_bounds_hold_through_a_proxy_that_pools_transactions_and_bind_nobody_els
         assert (lock, statement) == (("7s",), ("8s",))
         assert idle != ("0",)
     assert set(bench.rows().values()) == {("done", "ok")}
+
+
+def test_a_lock_is_waited_for_as_long_as_the_database_can_count(stack: Stack) -> None:
+    session = Session(
+        stack.database, lambda _: None, lock_timeout=3e8, statement_timeout=3e8, idle_timeout=1e15,
+        prepare_threshold=None,
+    )  # fmt: skip
+    session.connect()
+    session.begin()
+    session.wait_at_most(None)
+    assert session.cursor().execute("SHOW lock_timeout").fetchone() == ("2147483647ms",)
+    session.commit()
+    session.connection.close()

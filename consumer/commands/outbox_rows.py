@@ -113,7 +113,7 @@ def retry(
     _move(settings, wanted, "retry", OutboxOperator.retry, yes=yes, json=json)
 
 
-@with_settings(*PLACE)
+@with_settings(*PLACE, "outbox_inbox")
 def drop(
     settings: Settings,
     *,
@@ -125,7 +125,7 @@ def drop(
     yes: YesOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Give up dead letters of the outbox. Their ids stay taken."""
+    """Give up dead letters of the outbox. Their ids stay taken, and their producer is told."""
     wanted = _wanted(ids, state, type_, sender, everything=everything)
     _move(settings, wanted, "drop", OutboxOperator.drop, yes=yes, json=json)
 

@@ -34,4 +34,4 @@ def outbox_operator(settings: Settings) -> Iterator[OutboxOperator]:
     """
     schema = settings.outbox_schema
     with connect_outbox(settings) as connection, missing_named(schema):
-        yield OutboxOperator(connection, schema)
+        yield OutboxOperator(connection, schema, inbox=settings.outbox_inbox)

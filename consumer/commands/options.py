@@ -88,6 +88,17 @@ def moment(text: str | None) -> datetime | None:
         raise typer.BadParameter(str(error)) from None
 
 
+def past(option: str, text: str, now: datetime) -> datetime:
+    """What an option means that names a time in the past. Raises typer.BadParameter."""
+    try:
+        found = parse_since(text, now)
+    except ValueError as error:
+        raise typer.BadParameter(f"{option}: {error}") from None
+    if found > now:
+        raise typer.BadParameter(f"{option}: {text} is in the future")
+    return found
+
+
 def _option(name: str) -> inspect.Parameter:
     field = Settings.model_fields[name]
     base = bool if field.annotation is bool else str

@@ -12,7 +12,7 @@ import typer
 from consumer.admin.move_outcome import MoveOutcome
 from consumer.admin.outbox import outbox_operator
 from consumer.commands.operator import YesOption, batches, confirm, one_of, report, told
-from consumer.commands.options import JsonOption, moment, with_settings
+from consumer.commands.options import JsonOption, past, with_settings
 from consumer.commands.output import fail, print_json, print_listing, print_table
 from consumer.config.settings import Settings
 from feedback.errors import OncepoolError
@@ -113,7 +113,7 @@ def retry(
     _move(settings, wanted, "retry", OutboxOperator.retry, yes=yes, json=json)
 
 
-@with_settings(*PLACE)
+@with_settings(*PLACE, "outbox_inbox")
 def drop(
     settings: Settings,
     *,
@@ -125,7 +125,7 @@ def drop(
     yes: YesOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Give up dead letters of the outbox. Their ids stay taken."""
+    """Give up dead letters of the outbox. Their ids stay taken, and their producer is told."""
     wanted = _wanted(ids, state, type_, sender, everything=everything)
     _move(settings, wanted, "drop", OutboxOperator.drop, yes=yes, json=json)
 
@@ -139,7 +139,7 @@ def prune(
     json: JsonOption = False,
 ) -> None:
     """Delete finished rows of the outbox that ended long ago. Their ids are new again then."""
-    before = moment(older_than) or datetime.now(UTC)
+    before = past("--older-than", older_than, datetime.now(UTC))
     confirm(f"delete finished rows that ended before {before:%Y-%m-%d %H:%M}?", yes=yes)
     deleted = 0
     try:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Annotated
 
 import typer
 
 from consumer.admin.journal import connect
 from consumer.admin.kafka_admin import retention_problems
-from consumer.admin.since import parse_since
 from consumer.commands.operator import YesOption, confirm
-from consumer.commands.options import DATABASE, KAFKA, JsonOption, with_settings
+from consumer.commands.options import DATABASE, KAFKA, JsonOption, past, with_settings
 from consumer.commands.output import fail, print_json, print_table
 from consumer.config.settings import Settings
 from feedback.journal.connections import Connection
@@ -67,8 +66,8 @@ def prune(
     exit code 1, a TIME within the topics' retention and the time in which producers send again.
     """
     now = datetime.now(UTC)
-    before = _moment("--older-than", older_than, now)
-    window = now - _moment("--resend-window", resend_window, now)
+    before = past("--older-than", older_than, now)
+    window = now - past("--resend-window", resend_window, now)
     problems = retention_problems(settings, now - before, window)
     for problem in problems:
         typer.echo(f"oncepool: warning: {problem.text}", err=True)
@@ -96,16 +95,6 @@ def prune(
     else:
         title = "would be deleted" if dry_run else "deleted"
         print_table(("table", title), rows.items())
-
-
-def _moment(option: str, text: str, now: datetime) -> datetime:
-    try:
-        moment = parse_since(text, now)
-    except ValueError as error:
-        raise typer.BadParameter(f"{option}: {error}") from None
-    if now - moment < timedelta(0):
-        raise typer.BadParameter(f"{option}: {text} is in the future")
-    return moment
 
 
 def _prune(connection: Connection, before: datetime, schema: str) -> dict[str, int]:

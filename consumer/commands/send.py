@@ -6,8 +6,6 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -22,6 +20,7 @@ from consumer.commands.output import (
     print_json,
     with_bar,
 )
+from consumer.commands.send_input import RequestToSend, read_requests
 from consumer.commands.status_output import (
     UNKNOWN,
     all_done,
@@ -33,25 +32,14 @@ from consumer.commands.status_output import (
 )
 from consumer.config.settings import Settings
 from feedback.client.client import Client
-from feedback.contract.payloads import parse_json
+from feedback.contract.ids import uuid7
 from feedback.errors import Conflict, DeliveryFailed, QueueFull, StoreUnavailable, WaitTimeout
 from feedback.status.status import Status
 
 app = typer.Typer()
 
-EMPTY = b"{}"
 SHOWN_EACH = 20
 """Up to so many requests are listed one by one for people; more as a summary."""
-
-
-@dataclass(frozen=True, slots=True)
-class RequestToSend:
-    """One request to send."""
-
-    payload: bytes
-    options: dict[str, Any]
-    line: str = ""
-    """Which line of a file it stands in, in words."""
 
 
 TypeArgument = Annotated[
@@ -127,17 +115,19 @@ def send(
         raise typer.BadParameter("give PAYLOAD or --file, not both")
     common = {"key": key, "delay": delay}
     common = {name: value for name, value in common.items() if value is not None}
-    lines = _requests(payload, file, id_, common)
+    lines = read_requests(payload, file, id_, common)
     many = lines[0].line != "" if lines else True
-    with client_from(settings) as client, _explained():
+    sent: list[str] = []
+    with client_from(settings) as client, _explained(), _told_at_ctrl_c(sent):
         if wait is None:
-            ids = _submit(client, type_, lines)
-            _print_ids(ids, many=many, json=json)
+            _submit(client, type_, lines, sent)
+            _print_ids(sent, many=many, json=json)
             return
         if many:
-            answers = _wait_for(client, _submit(client, type_, lines), wait)
+            _submit(client, type_, lines, sent)
+            answers = _wait_for(client, sent, wait)
         else:
-            answers = [_call(client, type_, lines[0], wait)]
+            answers = [_call(client, type_, lines[0], wait, sent)]
         _close(client, answers)
     cause = _look_again(settings, answers)
     _print_answers(answers, cause, many=many, json=json)
@@ -152,58 +142,17 @@ def _explained() -> Iterator[None]:
         fail(str(error), EXIT_USAGE)
 
 
-def _requests(
-    payload: str | None, file: str | None, id: str | None, common: dict[str, Any]
-) -> list[RequestToSend]:
-    """What is to be sent; those that stand in lines say so."""
-    if file is not None:
-        return list(_lines(_read(file), file, id, common))
-    data = EMPTY if payload is None else payload.encode()
-    if payload == "-":
-        data = _read("-")
-        if _stands_in_lines(data):
-            return list(_lines(data, "standard input", id, common))
-    own = {} if id is None else {"request_id": id}
-    return [RequestToSend(_checked(data, "PAYLOAD", EXIT_USAGE), common | own)]
-
-
-def _stands_in_lines(data: bytes) -> bool:
-    """Whether this is no JSON document, and its first line is one, and not the only line."""
-    lines = [line for line in data.splitlines() if line.strip()]
-    return len(lines) > 1 and not _is_json(data) and _is_json(lines[0])
-
-
-def _is_json(data: bytes) -> bool:
+@contextmanager
+def _told_at_ctrl_c(sent: Sequence[str]) -> Iterator[None]:
+    """Names what was sent, whose ids nobody else has: sent once more under others it runs twice."""
     try:
-        parse_json(data)
-    except ValueError:
-        return False
-    return True
-
-
-def _checked(data: bytes, place: str, code: int) -> bytes:
-    try:
-        parse_json(data)
-    except ValueError as error:
-        fail(f"{place} is not JSON: {error}", code)
-    return data
-
-
-def _read(file: str) -> bytes:
-    try:
-        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-    except OSError as error:
-        fail(f"{file} can't be read: {error.strerror}")
-
-
-def _lines(
-    text: bytes, file: str, id: str | None, common: dict[str, Any]
-) -> Iterator[RequestToSend]:
-    for number, line in enumerate(text.splitlines(), start=1):
-        if line.strip():
-            own = {} if id is None else {"request_id": f"{id}-{number}"}
-            place = f"line {number} of {file}"
-            yield RequestToSend(_checked(line, place, EXIT_FAILED), common | own, place)
+        yield
+    except KeyboardInterrupt:
+        for id_ in sent:
+            typer.echo(id_)
+        if sent:
+            typer.echo(f"oncepool: interrupted; {len(sent)} requests are sent, and run", err=True)
+        raise
 
 
 def _track(lines: Sequence[RequestToSend]) -> Iterable[RequestToSend]:
@@ -213,29 +162,31 @@ def _track(lines: Sequence[RequestToSend]) -> Iterable[RequestToSend]:
     return with_bar(lines, "sending")
 
 
-def _call(client: Client, type_: str, line: RequestToSend, wait: float) -> dict[str, Any]:
-    """One request: submitted, and sent again until an answer comes."""
+def _call(
+    client: Client, type_: str, line: RequestToSend, wait: float, sent: list[str]
+) -> dict[str, Any]:
+    """One request: submitted, and sent again until an answer comes. Its id is added to `sent`."""
+    options = {"request_id": str(uuid7()), **line.options}
+    sent.append(options["request_id"])
     try:
-        return as_object(client.call(type_, line.payload, timeout=wait, **line.options))
+        return as_object(client.call(type_, line.payload, timeout=wait, **options))
     except WaitTimeout as error:
         return _late(error.id, error.status)
     except Conflict as error:
         fail(str(error))
 
 
-def _submit(client: Client, type_: str, lines: Sequence[RequestToSend]) -> list[str]:
-    """Their ids. Of a file whose line can't be sent those before it were."""
-    ids: list[str] = []
+def _submit(client: Client, type_: str, lines: Sequence[RequestToSend], sent: list[str]) -> None:
+    """Adds their ids to `sent`. Of a file whose line can't be sent those before it were."""
     for request in _track(lines):
         try:
-            ids.append(client.submit(type_, request.payload, **request.options))
+            sent.append(client.submit(type_, request.payload, **request.options))
         except (ValueError, QueueFull) as error:
             if not request.line:
                 raise
-            for id_ in ids:
+            for id_ in sent:
                 typer.echo(id_)
-            fail(f"{request.line}: {error}; the {len(ids)} requests before it were sent")
-    return ids
+            fail(f"{request.line}: {error}; the {len(sent)} requests before it were sent")
 
 
 def _wait_for(client: Client, ids: Sequence[str], wait: float) -> list[dict[str, Any]]:

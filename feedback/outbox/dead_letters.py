@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from datetime import datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
-from feedback.outbox.names import CONFLICT, DROPPED_CONFLICT, WINDOW, in_schema
+from feedback.outbox.names import CONFLICT, DROPPED_CONFLICT, WINDOW, in_schema, settled_channel
 from feedback.sql_times import nearest
 
 if TYPE_CHECKING:
@@ -75,6 +75,8 @@ _LONG_SILENT: Final = f"""
 SELECT count(*) FROM :schema.requests WHERE {_WHERE} AND sent_at IS NOT NULL
     AND greatest(sent_at, not_before) < now() - make_interval(secs => {WINDOW})
 """  # noqa: S608 - of constants
+# The end of a request, of which its producer is told as of any other. Of one that has ended before,
+# a second row of it is old news.
 _DROP: Final = f"""
 {_CHOSEN}, gone AS (
     DELETE FROM :schema.requests r USING chosen WHERE r.seq = chosen.seq RETURNING r.*
@@ -84,8 +86,14 @@ _DROP: Final = f"""
     SELECT seq, created_at, sent_at, now(), sends, id, type, sender, state, code, fingerprint, key,
         reference, error
     FROM gone ON CONFLICT (id) DO NOTHING
+    RETURNING *
+), inbox AS (
+    INSERT INTO :schema.inbox (id, type, sender, state, code, reference, error)
+    SELECT id, type, sender, state, code, reference, error FROM kept WHERE %(inbox)s ORDER BY seq
+), told AS (
+    SELECT seq, pg_notify(%(settled)s, id) FROM kept
 )
-SELECT seq, id FROM gone ORDER BY seq
+SELECT gone.seq, gone.id FROM gone LEFT JOIN told USING (seq) ORDER BY gone.seq
 """  # noqa: S608 - of constants
 _PRUNE: Final = """
 DELETE FROM :schema.finished WHERE id IN (
@@ -141,9 +149,13 @@ class Standing(NamedTuple):
 class OutboxOperator:
     """What an operator's connection, in autocommit mode, does with one outbox."""
 
-    def __init__(self, connection: psycopg.Connection[Any], schema: str) -> None:
+    def __init__(
+        self, connection: psycopg.Connection[Any], schema: str, *, inbox: bool = False
+    ) -> None:
+        """`inbox`: what is dropped is a row of the table `inbox`, too, as other ends are."""
         self._connection = connection
         self._schema = schema
+        self._inbox = inbox
 
     def rows(self, wanted: OutboxFilter, limit: int) -> list[dict[str, Any]]:
         """Open rows, and those that were refused as conflicts; oldest first, by COLUMNS."""
@@ -166,7 +178,8 @@ class OutboxOperator:
     def drop(self, wanted: OutboxFilter) -> Iterator[Sequence[str]]:
         """Ends dead letters: they go to the finished rows, where their ids stay taken.
 
-        A conflict stands there already, and is listed no more. Yields as retry().
+        Their producer is told, as of every end, in the same transaction. A conflict stands there
+        already, and is listed no more. Yields as retry().
         """
         yield from self._move(_DROP, wanted)
         if UNDELIVERABLE in wanted.states:
@@ -210,6 +223,8 @@ class OutboxOperator:
             "after": after,
             "limit": limit,
             "channel": self._schema,
+            "settled": settled_channel(self._schema),
+            "inbox": self._inbox,
         }
         return self._connection.execute(self._text(text), values)
 

@@ -13,16 +13,22 @@ ROOT = Path(__file__).parents[2]
 
 
 def started(
-    module: str, *arguments: str, environment: Mapping[str, str], log: Path
+    module: str,
+    *arguments: str,
+    environment: Mapping[str, str],
+    log: Path,
+    stdout: int | None = None,
 ) -> subprocess.Popen[bytes]:
     """``python -m MODULE ARGUMENTS`` under this environment and `environment`, stronger.
 
-    What it says on stderr is added to the file `log`. The caller ends it.
+    What it says on stderr is added to the file `log`; `stdout` is as Popen has it. The caller ends
+    it.
     """
     with log.open("ab") as file:
         return subprocess.Popen(
             [sys.executable, "-m", module, *arguments],
             cwd=ROOT,
             env={**os.environ, **environment},
+            stdout=stdout,
             stderr=file,
         )

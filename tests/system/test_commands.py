@@ -3,19 +3,27 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import orjson
 import psycopg
 import pytest
+from confluent_kafka import KafkaException
 
 from stack import Stack
+from tests.support import topic_reader
 from tests.support.commands import Commands
 from tests.support.private_valkey import PrivateValkey
+from tests.support.programs import started
+from tests.support.waiting import eventually
+
+WAIT = 60.0
 
 APP = """
 from processing import App
@@ -228,6 +236,36 @@ def test_no_answer_in_time_is_exit_code_5(process: Oncepool) -> None:
     assert done.returncode == 5
     assert answer(done)["state"] == "accepted", "it was confirmed before the command ended"
     assert "no answer in time" in done.stderr
+
+
+@pytest.mark.parametrize("lines", ["", "{}\n{}\n"], ids=["one", "lines"])
+def test_ctrl_c_names_what_was_sent(
+    environ: dict[str, str], stack: Stack, tmp_path: Path, lines: str
+) -> None:
+    """It runs, and under another id it would run once more."""
+    (tmp_path / "lines").write_text(lines)
+    file = ["--file", str(tmp_path / "lines")] if lines else []
+    command = ["send", "greeting.make", *file, "--wait", str(WAIT)]
+
+    def arrived() -> list[str]:
+        with suppress(KafkaException):  # a topic that was just made is not known to all at once
+            return topic_reader.ids(stack, environ["ONCEPOOL_KAFKA_TOPICS"])
+        return []
+
+    process = started(
+        "consumer", *command, environment=environ, log=tmp_path / "log", stdout=subprocess.PIPE
+    )
+    with process:
+        try:
+            number = max(1, lines.count("\n"))
+            eventually(lambda: len(arrived()) == number, WAIT)
+            process.send_signal(signal.SIGINT)
+            told, _ = process.communicate(timeout=WAIT)
+        finally:
+            process.kill()
+
+    assert (process.returncode, told.decode().split()) == (130, arrived())
+    assert f"interrupted; {number} requests are sent" in (tmp_path / "log").read_text()
 
 
 def test_an_answer_that_nobody_could_read_is_said_to_be_that(oncepool: Oncepool) -> None:

@@ -69,14 +69,16 @@ class PayloadView:
         return "" if value is None else value.decode("utf-8", "backslashreplace")
 
     def _other(self, data: bytes) -> Shown:
+        # Also in what is text but for a few bytes, or has a zero byte beside each letter (UTF-16).
+        spoken = data.decode(errors="replace").replace("\0", "").lower()
+        if names := [name for name in sorted(self._masked) if name in spoken]:
+            return Shown("", f"hidden: it is no JSON, and speaks of {', '.join(names)}")
         try:
             text = data.decode()
         except UnicodeDecodeError:
             return Shown(
                 data[: self._most // 3].hex(" "), f"not text: its {len(data)} bytes in hex"
             )
-        if names := [name for name in sorted(self._masked) if name in text.lower()]:
-            return Shown("", f"hidden: it is no JSON, and speaks of {', '.join(names)}")
         return self._cut(text, "no JSON")
 
     def _cut(self, text: str, note: str) -> Shown:

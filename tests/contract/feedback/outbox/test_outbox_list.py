@@ -8,6 +8,8 @@ import psycopg
 
 from feedback import outbox
 from feedback.outbox.dead_letters import OutboxFilter, OutboxOperator
+from stack import Stack
+from tests.support.commands import Commands
 from tests.support.outbox import Outbox
 
 STOOD = ("first", "conflict", "dropped", "done", "last")
@@ -66,6 +68,41 @@ def test_a_conflict_is_listed_until_it_is_dropped(outbox_: Outbox) -> None:
         [row] = outbox_.rows("SELECT * FROM :schema.all_requests WHERE id = 'conflict'")
         assert (row["state"], row["code"]) == ("undeliverable", "conflict_dropped")
         assert sorted(chain.from_iterable(operator.drop(everything))) == ["first", "last"]
+
+
+def test_a_producer_is_told_of_what_is_dropped(outbox_: Outbox, stack: Stack) -> None:
+    """As of every end: by a notification and, where there is one, by its inbox."""
+    _dead_letters(outbox_)
+    outbox_.run("UPDATE :schema.requests SET reference = 'r', error = 'why' WHERE id = 'last'")
+    outbox_.connection.execute(f"LISTEN {outbox_.schema}_settled".encode())
+
+    def told() -> list[str]:
+        return [n.payload for n in outbox_.connection.notifies(timeout=5, stop_after=1)]
+
+    place = {"ONCEPOOL_OUTBOX_DATABASE_URL": outbox_.url, "ONCEPOOL_OUTBOX_SCHEMA": outbox_.schema}
+    oncepool = Commands(stack, "", "")
+    assert oncepool("outbox", "drop", "first", **place).exit_code == 0
+    assert told() == ["first"]
+    assert outbox_.rows("SELECT * FROM :schema.inbox") == []
+    assert oncepool("outbox", "drop", "last", ONCEPOOL_OUTBOX_INBOX="1", **place).exit_code == 0
+    assert told() == ["last"]
+    [row] = outbox_.rows("SELECT * FROM :schema.inbox")
+    assert [row[name] for name in ("id", "type", "state", "code", "reference", "error")] == [
+        "last", "pay", "undeliverable", "topic_missing", "r", "why",
+    ]  # fmt: skip
+
+
+def test_a_second_row_of_what_has_ended_is_dropped_without_a_word(outbox_: Outbox) -> None:
+    _dead_letters(outbox_)
+    outbox_.run("UPDATE :schema.requests SET id = 'done' WHERE id = 'first'")
+    outbox_.connection.execute(f"LISTEN {outbox_.schema}_settled".encode())
+    with psycopg.connect(outbox_.url, autocommit=True) as connection:
+        operator = OutboxOperator(connection, outbox_.schema, inbox=True)
+        assert list(operator.drop(OutboxFilter(ids=["done"]))) == [["done"]]
+        assert list(operator.drop(OutboxFilter(ids=["last"]))) == [["last"]]
+    told = outbox_.connection.notifies(timeout=5, stop_after=1)
+    assert [n.payload for n in told] == ["last"]
+    assert [row["id"] for row in outbox_.rows("SELECT id FROM :schema.inbox")] == ["last"]
 
 
 def test_the_list_reads_no_finished_rows_but_conflicts(outbox_: Outbox) -> None:

@@ -47,6 +47,10 @@ def test_secret_fields_are_hidden_wherever_they_stand() -> None:
     assert shown.note == "hidden: Password"
     # What is no JSON can't be taken apart: all of it is hidden where it speaks of such a field.
     assert view.payload(b"card=4111&x=1").text == ""
+    assert view.payload('{"Card": "4111"}'.encode("utf-16")).text == ""
+    assert view.payload(b'{"name": "M\xfcller", "card": "4111"}') == (
+        "", "hidden: it is no JSON, and speaks of card",
+    )  # fmt: skip
     assert view.payload(b"x=1") == ("x=1", "no JSON")
     assert view.payload(b"\xff\x00").text == "ff 00"
     assert view.payload(None).note == "not kept"

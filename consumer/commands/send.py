@@ -6,8 +6,6 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Annotated, Any
 
 import typer
@@ -22,6 +20,7 @@ from consumer.commands.output import (
     print_json,
     with_bar,
 )
+from consumer.commands.send_input import RequestToSend, requests_to_send
 from consumer.commands.status_output import (
     UNKNOWN,
     all_done,
@@ -33,26 +32,13 @@ from consumer.commands.status_output import (
 )
 from consumer.config.settings import Settings
 from feedback.client.client import Client
-from feedback.contract.payloads import parse_json
 from feedback.errors import Conflict, DeliveryFailed, QueueFull, StoreUnavailable, WaitTimeout
 from feedback.status.status import Status
 
 app = typer.Typer()
 
-EMPTY = b"{}"
 SHOWN_EACH = 20
 """Up to so many requests are listed one by one for people; more as a summary."""
-
-
-@dataclass(frozen=True, slots=True)
-class RequestToSend:
-    """One request to send."""
-
-    payload: bytes
-    options: dict[str, Any]
-    line: str = ""
-    """Which line of a file it stands in, in words."""
-
 
 TypeArgument = Annotated[
     str, typer.Argument(metavar="TYPE", help="Request type, as payment.create.")
@@ -127,7 +113,7 @@ def send(
         raise typer.BadParameter("give PAYLOAD or --file, not both")
     common = {"key": key, "delay": delay}
     common = {name: value for name, value in common.items() if value is not None}
-    lines = _requests(payload, file, id_, common)
+    lines = requests_to_send(payload, file, id_, common)
     many = lines[0].line != "" if lines else True
     with client_from(settings) as client, _explained():
         if wait is None:
@@ -150,60 +136,6 @@ def _explained() -> Iterator[None]:
         yield
     except ValueError as error:
         fail(str(error), EXIT_USAGE)
-
-
-def _requests(
-    payload: str | None, file: str | None, id: str | None, common: dict[str, Any]
-) -> list[RequestToSend]:
-    """What is to be sent; those that stand in lines say so."""
-    if file is not None:
-        return list(_lines(_read(file), file, id, common))
-    data = EMPTY if payload is None else payload.encode()
-    if payload == "-":
-        data = _read("-")
-        if _stands_in_lines(data):
-            return list(_lines(data, "standard input", id, common))
-    own = {} if id is None else {"request_id": id}
-    return [RequestToSend(_checked(data, "PAYLOAD", EXIT_USAGE), common | own)]
-
-
-def _stands_in_lines(data: bytes) -> bool:
-    """Whether this is no JSON document, and its first line is one, and not the only line."""
-    lines = [line for line in data.splitlines() if line.strip()]
-    return len(lines) > 1 and not _is_json(data) and _is_json(lines[0])
-
-
-def _is_json(data: bytes) -> bool:
-    try:
-        parse_json(data)
-    except ValueError:
-        return False
-    return True
-
-
-def _checked(data: bytes, place: str, code: int) -> bytes:
-    try:
-        parse_json(data)
-    except ValueError as error:
-        fail(f"{place} is not JSON: {error}", code)
-    return data
-
-
-def _read(file: str) -> bytes:
-    try:
-        return sys.stdin.buffer.read() if file == "-" else Path(file).read_bytes()
-    except OSError as error:
-        fail(f"{file} can't be read: {error.strerror}")
-
-
-def _lines(
-    text: bytes, file: str, id: str | None, common: dict[str, Any]
-) -> Iterator[RequestToSend]:
-    for number, line in enumerate(text.splitlines(), start=1):
-        if line.strip():
-            own = {} if id is None else {"request_id": f"{id}-{number}"}
-            place = f"line {number} of {file}"
-            yield RequestToSend(_checked(line, place, EXIT_FAILED), common | own, place)
 
 
 def _track(lines: Sequence[RequestToSend]) -> Iterable[RequestToSend]:

@@ -9,7 +9,6 @@ workers (`max_at_once=1`); and beside the same where it may have both.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -17,6 +16,7 @@ from pathlib import Path
 from benchmarks.asking import Times, asked, by_client
 from benchmarks.full_path_runs import ROOT, fill_topic, place, running
 from benchmarks.machine import facts
+from benchmarks.options import parser_of, rounds_of
 from benchmarks.other_tree import add_option, other_tree
 from benchmarks.report import print_table, say, write_json
 from benchmarks.services import services
@@ -37,13 +37,11 @@ AIM = 3.0
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="one round, a third of the requests")
-    parser.add_argument("--rounds", type=int, help=f"rounds (default: {ROUNDS})")
+    parser = parser_of(__doc__, "one round, a third of the requests", ROUNDS)
     parser.add_argument("--requests", type=int, help=f"of each case (default: {REQUESTS})")
     add_option(parser)
     options = parser.parse_args()
-    rounds = options.rounds or (1 if options.quick else ROUNDS)
+    rounds = rounds_of(options, ROUNDS)
     count = options.requests or (REQUESTS // 3 if options.quick else REQUESTS)
     with other_tree(options.against) as tree, services() as stack:
         sides = [(name, ROOT) for name in BESIDE]

@@ -10,7 +10,6 @@ and a produce with a GET every 0.3 ms. Then the steps for themselves.
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import os
 import sys
@@ -31,6 +30,7 @@ from benchmarks.cpu import used
 from benchmarks.full_path_runs import ROOT, running
 from benchmarks.load import PAYLOAD, create_topic
 from benchmarks.machine import facts
+from benchmarks.options import parser_of, rounds_of
 from benchmarks.report import print_table, say, write_json
 from benchmarks.services import services
 from benchmarks.spread import in_turns, ratio
@@ -258,12 +258,10 @@ def tell(
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="one round, a tenth of the requests")
-    parser.add_argument("--rounds", type=int, help=f"rounds (default: {ROUNDS})")
+    parser = parser_of(__doc__, "one round, a tenth of the requests", ROUNDS)
     parser.add_argument("--requests", type=int, help=f"at once (default: {REQUESTS})")
     options = parser.parse_args()
-    rounds = options.rounds or (1 if options.quick else ROUNDS)
+    rounds = rounds_of(options, ROUNDS)
     count = options.requests or (REQUESTS // 10 if options.quick else REQUESTS)
     singles = max(20, count // 40)
     with services() as stack:

@@ -11,6 +11,7 @@ from benchmarks.cpu import PARTS, medians
 from benchmarks.frameworks_environment import version_of
 from benchmarks.full_path_runs import place
 from benchmarks.machine import Machine, facts
+from benchmarks.options import parser_of, rounds_of
 from benchmarks.other_tree import add_option, other_tree
 from benchmarks.report import print_table, say, write_json
 from benchmarks.services import services
@@ -57,7 +58,7 @@ class Contest:
     def main(self) -> None:
         """The command line."""
         options = self._options()
-        rounds = options.rounds or (1 if options.quick else self.rounds)
+        rounds = rounds_of(options, self.rounds)
         sides = present([side for side in self.sides if not (options.own and side.framework)])
         named = {n: p for n, p in PACKAGES.items() if any(n in s.name for s in sides)}
         versions = {name: version_of(package) for name, package in named.items()}
@@ -79,9 +80,7 @@ class Contest:
         say(f"{self.name}: {first} / {second}: {'; '.join(ratios)}")
 
     def _options(self) -> argparse.Namespace:
-        parser = argparse.ArgumentParser(description=self.about.partition("\n")[0])
-        parser.add_argument("--quick", action="store_true", help="one round, a third of the work")
-        parser.add_argument("--rounds", type=int, help=f"rounds (default: {self.rounds})")
+        parser = parser_of(self.about, "one round, a third of the work", self.rounds)
         parser.add_argument("--scale", type=float, help="of the work of a run (default: 1)")
         parser.add_argument("--workers", type=int, default=self.workers, help="worker processes")
         parser.add_argument("--case", choices=self.cases, action="append", help="only this one")

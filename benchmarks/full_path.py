@@ -10,11 +10,11 @@ ratio per pair.
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import replace
 
 from benchmarks.full_path_runs import bare, oncepool, plain
 from benchmarks.machine import Machine, facts
+from benchmarks.options import parser_of, rounds_of
 from benchmarks.other_tree import add_option, other_tree
 from benchmarks.report import print_table
 from benchmarks.services import services
@@ -47,13 +47,11 @@ AIMS = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="one round, a quarter of the work")
-    parser.add_argument("--rounds", type=int, help=f"rounds (default: {ROUNDS})")
+    parser = parser_of(__doc__, "one round, a quarter of the work", ROUNDS)
     parser.add_argument("--workers", type=int, help="worker processes of each (cores - 1)")
     add_option(parser)
     options = parser.parse_args()
-    rounds = options.rounds or (1 if options.quick else ROUNDS)
+    rounds = rounds_of(options, ROUNDS)
     with other_tree(options.against) as tree, services() as stack:
         machine = facts(stack, "kafka-python")
         # The broker and whoever reads from it need a core, too.

@@ -10,7 +10,6 @@ journal, and with one, which it asks of each new key. No consumer runs.
 
 from __future__ import annotations
 
-import argparse
 import os
 import sys
 import time
@@ -29,6 +28,7 @@ from benchmarks.full_path_runs import ROOT, running
 from benchmarks.http_load import call, load, until_it_answers
 from benchmarks.load import PAYLOAD, create_topic
 from benchmarks.machine import facts
+from benchmarks.options import parser_of, rounds_of
 from benchmarks.report import print_table, say, write_json
 from benchmarks.services import services
 from benchmarks.spread import in_turns, ratio
@@ -177,13 +177,11 @@ def tell(found: Mapping[str, Mapping[str, Sequence[CallsRound]]], line: str) -> 
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="one round, a tenth of the requests")
-    parser.add_argument("--rounds", type=int, help=f"rounds (default: {ROUNDS})")
+    parser = parser_of(__doc__, "one round, a tenth of the requests", ROUNDS)
     parser.add_argument("--requests", type=int, help=f"of each method (default: {REQUESTS})")
     parser.add_argument("--connections", type=int, default=CONNECTIONS)
     options = parser.parse_args()
-    rounds = options.rounds or (1 if options.quick else ROUNDS)
+    rounds = rounds_of(options, ROUNDS)
     count = options.requests or (REQUESTS // 10 if options.quick else REQUESTS)
     with services() as stack:
         machine = facts(stack)

@@ -10,7 +10,6 @@ filled once and measured in turns. Handlers count: see benchmarks/tally.py.
 
 from __future__ import annotations
 
-import argparse
 import sys
 import time
 import uuid
@@ -27,6 +26,7 @@ from benchmarks.contenders import TALLIED, Contender, Measured
 from benchmarks.cpu import medians
 from benchmarks.full_path_runs import ROOT, RunNames, place, running
 from benchmarks.machine import facts
+from benchmarks.options import parser_of, rounds_of
 from benchmarks.other_tree import add_option, other_tree
 from benchmarks.report import print_table, say, write_json
 from benchmarks.services import services
@@ -65,15 +65,13 @@ class Sized:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="one round, 1 M rows, a third of work")
-    parser.add_argument("--rounds", type=int, help=f"rounds (default: {ROUNDS})")
+    parser = parser_of(__doc__, "one round, 1 M rows, a third of work", ROUNDS)
     parser.add_argument("--rows", type=int, action="append", help="rows of a journal")
     parser.add_argument("--count", type=int, help=f"requests of a run (default: {COUNT:,})")
     parser.add_argument("--workers", type=int, default=2, help="worker processes (default: 2)")
     add_option(parser)
     options = parser.parse_args()
-    rounds = options.rounds or (1 if options.quick else ROUNDS)
+    rounds = rounds_of(options, ROUNDS)
     count = options.count or (COUNT // 3 if options.quick else COUNT)
     sizes = options.rows or ([1_000_000] if options.quick else list(ROWS))
     with other_tree(options.against) as tree, services() as stack, ExitStack() as kept:

@@ -11,7 +11,6 @@ not count: a broker that has just started is half as fast.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
@@ -23,6 +22,7 @@ from benchmarks.contenders import Contender
 from benchmarks.full_path_runs import ROOT, RunNames, fill_topic, instance, place, running
 from benchmarks.machine import facts
 from benchmarks.membership import behind, until_shared_out
+from benchmarks.options import parser_of, rounds_of
 from benchmarks.other_tree import add_option, other_tree
 from benchmarks.report import print_table, say, write_json
 from benchmarks.services import services
@@ -73,15 +73,13 @@ WAYS = (
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="one round, half of the requests")
-    parser.add_argument("--rounds", type=int, help=f"rounds (default: {ROUNDS})")
+    parser = parser_of(__doc__, "one round, half of the requests", ROUNDS)
     parser.add_argument("--requests", type=int, help=f"of each side (default: {REQUESTS})")
     parser.add_argument("--workers", type=int, default=2, help="worker processes (default: 2)")
     parser.add_argument("--idle", action="store_true", help="nothing under load")
     add_option(parser)
     options = parser.parse_args()
-    rounds = options.rounds or (1 if options.quick else ROUNDS)
+    rounds = rounds_of(options, ROUNDS)
     count = options.requests or (REQUESTS // 2 if options.quick else REQUESTS)
     ways = [way for way in WAYS if not (options.idle and way.loaded)]
     with other_tree(options.against) as tree, services() as stack:

@@ -10,7 +10,6 @@ PostgreSQL, Redis or the broker was killed and started again. `nothing` is the s
 
 from __future__ import annotations
 
-import argparse
 import os
 import signal
 import subprocess
@@ -26,6 +25,7 @@ import psutil
 from benchmarks.cpu import part_of
 from benchmarks.full_path_runs import ROOT, RunNames, fill_topic, place, running
 from benchmarks.machine import facts
+from benchmarks.options import parser_of, rounds_of
 from benchmarks.other_tree import add_option, other_tree
 from benchmarks.report import print_table, say, write_json
 from benchmarks.services import services
@@ -89,13 +89,11 @@ FAULTS: dict[str, Callable[[Supervised, Stack], None]] = {
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="one round")
-    parser.add_argument("--rounds", type=int, help=f"rounds (default: {ROUNDS})")
+    parser = parser_of(__doc__, "one round", ROUNDS)
     parser.add_argument("--fault", choices=FAULTS, action="append", help="only this one")
     add_option(parser)
     options = parser.parse_args()
-    rounds = options.rounds or (1 if options.quick else ROUNDS)
+    rounds = rounds_of(options, ROUNDS)
     with other_tree(options.against) as tree, services() as stack:
         machine = facts(stack)
         trees = {"Oncepool": ROOT} | ({options.against: tree} if tree is not None else {})

@@ -11,7 +11,6 @@ service is full first.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
@@ -19,6 +18,7 @@ from benchmarks.contenders import Contender, Measured
 from benchmarks.cpu import PARTS, medians
 from benchmarks.full_path_runs import place
 from benchmarks.machine import facts
+from benchmarks.options import parser_of, rounds_of
 from benchmarks.other_tree import add_option, other_tree
 from benchmarks.report import print_table, say, write_json
 from benchmarks.scale_model import CORES, group_rate, limits
@@ -37,14 +37,12 @@ CONSUMERS, WORKERS = (1, 10, 30, 100), 8
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="one round, a third of the work")
-    parser.add_argument("--rounds", type=int, help=f"rounds (default: {ROUNDS})")
+    parser = parser_of(__doc__, "one round, a third of the work", ROUNDS)
     parser.add_argument("--count", type=int, help=f"requests of a run (default: {COUNT:,})")
     parser.add_argument("--case", choices=CASES, action="append", help="only this one")
     add_option(parser)
     options = parser.parse_args()
-    rounds = options.rounds or (1 if options.quick else ROUNDS)
+    rounds = rounds_of(options, ROUNDS)
     count = options.count or (COUNT // 3 if options.quick else COUNT)
     cases = {name: CASES[name] for name in options.case or CASES}
     with other_tree(options.against) as tree, services() as stack:

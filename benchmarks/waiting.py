@@ -9,7 +9,6 @@ due in the queue.
 
 from __future__ import annotations
 
-import argparse
 import time
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,6 +19,7 @@ from psycopg import sql
 from benchmarks.full_path_runs import LONGEST, POLL, RunNames, fill_topic, instance, rate
 from benchmarks.load import PAYLOAD
 from benchmarks.machine import Machine, facts
+from benchmarks.options import parser_of, rounds_of
 from benchmarks.other_tree import add_option, other_tree
 from benchmarks.report import print_table
 from benchmarks.services import services
@@ -45,14 +45,12 @@ FROM generate_series(1, %(count)s) n
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="one round, a tenth of the work")
-    parser.add_argument("--rounds", type=int, help=f"rounds (default: {ROUNDS})")
+    parser = parser_of(__doc__, "one round, a tenth of the work", ROUNDS)
     parser.add_argument("--workers", type=int, default=WORKERS, help="worker processes")
     parser.add_argument("--rows", type=int, help=f"rows that wait (default: {ROWS:,})")
     add_option(parser)
     options = parser.parse_args()
-    rounds = options.rounds or (1 if options.quick else ROUNDS)
+    rounds = rounds_of(options, ROUNDS)
     divisor = 10 if options.quick else 1
     rows = options.rows or ROWS // divisor
     count = REQUESTS // divisor

@@ -19,18 +19,20 @@ from stack.plan import Plan, Role
 from stack.postgres import DATABASE, SETTINGS, USER
 from stack.readiness import broker_is_in, database_is_there, redis_answers
 from stack.service import LOG_LINES, StackService, State, Tell
-from stack.waiting import pauses
 
 if TYPE_CHECKING:
     from docker.models.containers import Container
 
 IMAGES = {"kafka": "apache/kafka:4.3.1", "postgres": "postgres:18", "valkey": "valkey/valkey:9"}
-START_TIMEOUT = 180.0
 STOP_TIMEOUT = 15
 
 
 class ContainerService(StackService):
     """A service in a container, which is known by its name."""
+
+    start_timeout = 180.0
+    look_every = 0.2
+    kind = "container"
 
     def __init__(
         self,
@@ -75,18 +77,8 @@ class ContainerService(StackService):
             container.start()
         return True
 
-    def wait(self, tell: Tell) -> None:
-        trouble: Exception | None = None
-        for _ in pauses(START_TIMEOUT, pause=0.2):
-            if self.state() == "stopped":
-                raise self._failed("its container ended")
-            try:
-                if self._ready():
-                    tell("ready")
-                    return
-            except Exception as error:  # noqa: BLE001 - each client library has its own errors
-                trouble = error
-        raise self._failed(f"no answer within {START_TIMEOUT:.0f} s ({trouble})")
+    def ready(self) -> bool:
+        return self._ready()
 
     def stop(self, *, kill: bool = False) -> None:
         container = self._find()
@@ -143,7 +135,7 @@ class ContainerService(StackService):
             ) from error
         return None
 
-    def _failed(self, why: str) -> ServiceFailed:
+    def failed(self, why: str) -> ServiceFailed:
         container = self._find()
         logs = b"" if container is None else container.logs(tail=LOG_LINES)
         lines = logs.decode(errors="replace").splitlines()

@@ -21,7 +21,6 @@ one has them all, end late."""
 class Server(StackService):
     """A service as a process; subclasses say how to prepare and run it, and when it is ready."""
 
-    start_timeout = 90.0
     stop_timeout = 15.0
     stop_signal = signal.SIGTERM
     user: int | None = None
@@ -46,10 +45,6 @@ class Server(StackService):
     @abstractmethod
     def command(self) -> list[str | Path]:
         """What to run."""
-
-    @abstractmethod
-    def ready(self) -> bool:
-        """True where the server answers as its clients need it. May raise any error while not."""
 
     def state(self) -> State:
         process = self._process()
@@ -76,20 +71,6 @@ class Server(StackService):
         pid = processes.spawn(self.command(), self.folder, self.log, user=self.user)
         self._pid.write_text(str(pid))
         return True
-
-    def wait(self, tell: Tell) -> None:
-        trouble: Exception | None = None
-        for _ in pauses(self.start_timeout):
-            if self.state() == "stopped":
-                raise self.failed("its process ended")
-            try:
-                if self.ready():
-                    tell("ready")
-                    return
-            except Exception as error:  # noqa: BLE001 - each client library has its own errors
-                trouble = error
-        said = f" ({trouble})" if trouble else ""
-        raise self.failed(f"no answer within {self.start_timeout:.0f} s{said}")
 
     def stop(self, *, kill: bool = False) -> None:
         process = self._process()
@@ -131,7 +112,6 @@ class Server(StackService):
             return list(deque((line for line in lines if line), maxlen=LOG_LINES))
 
     def failed(self, why: str) -> ServiceFailed:
-        """The error that says why the server did not come up, with the end of its log."""
         return ServiceFailed(self.name, why, self.log, self.tail())
 
     def _process(self) -> processes.Process | None:

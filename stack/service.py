@@ -6,6 +6,9 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from typing import Literal
 
+from stack.errors import ServiceFailed
+from stack.waiting import POLL, pauses
+
 State = Literal["running", "paused", "stopped"]
 
 Tell = Callable[[str], None]
@@ -16,6 +19,12 @@ LOG_LINES = 20
 
 class StackService(ABC):
     """A server that listens on one port of this machine."""
+
+    start_timeout = 90.0
+    look_every = POLL
+    """Seconds between two looks whether it is ready."""
+    kind = "process"
+    """What it runs as."""
 
     def __init__(self, name: str, port: int) -> None:
         self.name = name
@@ -38,8 +47,12 @@ class StackService(ABC):
         """
 
     @abstractmethod
-    def wait(self, tell: Tell) -> None:
-        """Returns when the server answers its clients. Raises ServiceFailed."""
+    def ready(self) -> bool:
+        """True where the server answers as its clients need it. May raise any error while not."""
+
+    @abstractmethod
+    def failed(self, why: str) -> ServiceFailed:
+        """The error that says why the server did not come up, with the end of its log."""
 
     @abstractmethod
     def stop(self, *, kill: bool = False) -> None:
@@ -65,3 +78,18 @@ class StackService(ABC):
         """Makes the server run and waits for its answer."""
         self.launch(tell)
         self.wait(tell)
+
+    def wait(self, tell: Tell) -> None:
+        """Returns when the server answers its clients. Raises ServiceFailed."""
+        trouble: Exception | None = None
+        for _ in pauses(self.start_timeout, self.look_every):
+            if self.state() == "stopped":
+                raise self.failed(f"its {self.kind} ended")
+            try:
+                if self.ready():
+                    tell("ready")
+                    return
+            except Exception as error:  # noqa: BLE001 - each client library has its own errors
+                trouble = error
+        said = f" ({trouble})" if trouble else ""
+        raise self.failed(f"no answer within {self.start_timeout:.0f} s{said}")

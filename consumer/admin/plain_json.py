@@ -33,6 +33,12 @@ def plain(value: Any) -> Any:
     return str(value)
 
 
+def as_shown(row: dict[str, Any]) -> dict[str, Any]:
+    """A row with its fingerprint as the statuses have it, in hex."""
+    value = row.get("fingerprint")
+    return row if value is None else {**row, "fingerprint": bytes(value).hex()}
+
+
 def _plainer(value: Any) -> Any:
     """For Python's json: also what only orjson knows."""
     return orjson.loads(orjson.dumps(value, default=plain, option=_OPTIONS))

@@ -23,7 +23,7 @@ from consumer.commands.dead_letter_options import (
 )
 from consumer.commands.operator import YesOption, batches, complain, confirm
 from consumer.commands.options import DATABASE, JsonOption, with_settings
-from consumer.commands.output import EXIT_FAILED, fail, print_json
+from consumer.commands.output import EXIT_FAILED, fail, print_json, say
 from consumer.config.settings import Settings
 from feedback.journal.connections import Connection, database_now
 from feedback.operations.dead_letter_files import export_lines, export_parts, identity, import_lines
@@ -148,7 +148,7 @@ def _follow(settings: Settings, file: str, chosen: dict[str, Any]) -> None:
                         time.sleep(PAUSE)
             except (JournalUnreachable, JournalContended) as error:
                 if not said:
-                    typer.echo(f"oncepool: {error}; waiting for it", err=True)
+                    say(f"{error}; waiting for it")
                 said = True
                 time.sleep(PAUSE)
 

@@ -49,14 +49,13 @@ from consumer.config.settings import Settings
 from feedback.contract.states import State
 from feedback.journal.connections import Connection
 from feedback.operations import request_actions as actions
-from feedback.operations.dead_letters import (
+from feedback.operations.dead_letter_actions import (
     DEAD_LETTER,
-    DeadLetterRef,
     drop_letters,
     resend_letter,
     retry_letter,
-    select_dead,
 )
+from feedback.operations.dead_letters import DeadLetterRef, select_dead
 from feedback.operations.explanations import Refusal
 from feedback.operations.request_actions import By
 from feedback.operations.request_reads import Row

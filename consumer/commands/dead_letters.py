@@ -7,6 +7,7 @@ from typing import Annotated, Any
 import typer
 
 from consumer.admin.journal import connect
+from consumer.admin.plain_json import as_shown
 from consumer.commands import dead_letter_files as letter_files
 from consumer.commands import dead_letter_moves as letter_moves
 from consumer.commands.dead_letter_options import (
@@ -27,8 +28,9 @@ from consumer.commands.output import (
     print_json,
     print_listing,
     print_table,
+    say,
 )
-from consumer.commands.requests import as_shown, print_request
+from consumer.commands.requests import print_request
 from consumer.config.settings import Settings
 from feedback.operations.dead_letters import list_dead, show_dead
 
@@ -94,7 +96,7 @@ def show(
         for row in rows:
             _print(row)
     for refusal in missing:
-        typer.echo(f"oncepool: {refusal.id}: {refusal.reason}", err=True)
+        say(f"{refusal.id}: {refusal.reason}")
     if missing:
         raise typer.Exit(EXIT_UNKNOWN)
 

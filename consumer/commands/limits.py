@@ -21,7 +21,7 @@ from consumer.admin.limits import (
 )
 from consumer.commands.operator import WhoOption, WhyOption, by
 from consumer.commands.options import DATABASE, REDIS, JsonOption, with_settings
-from consumer.commands.output import fail, print_json, print_table
+from consumer.commands.output import fail, print_json, print_table, say
 from consumer.config.masking import mask_url
 from consumer.config.settings import Settings
 from feedback.errors import InvalidLimit, OncepoolError, StoreUnavailable
@@ -177,7 +177,7 @@ def _change(settings: Settings, changes: Changes, who_why: By, *, json: bool) ->
     applied, *odd = said_of(changes, found, live)
     typer.echo(applied, err=True)
     for warning in odd:
-        typer.echo(f"oncepool: {warning}", err=True)
+        say(warning)
 
 
 def _note(settings: Settings, changes: Changes, who_why: By) -> None:
@@ -188,7 +188,7 @@ def _note(settings: Settings, changes: Changes, who_why: By) -> None:
         with journal(settings) as connection:
             note_changes(connection, noted(changes), who_why, schema=settings.database_schema)
     except OncepoolError as error:
-        typer.echo(f"oncepool: {NOT_NOTED}: {error}", err=True)
+        say(f"{NOT_NOTED}: {error}")
 
 
 def _print(found: ClusterLimits, live: list[dict[str, Any]]) -> None:
@@ -205,7 +205,7 @@ def _print(found: ClusterLimits, live: list[dict[str, Any]]) -> None:
     if not workers and not rows["types"]:
         typer.echo("nothing is limited beyond the configuration and the handlers' max_at_once")
     for field in found.unread:
-        typer.echo(f"oncepool: the limit field {field!r} is unreadable and ignored", err=True)
+        say(f"the limit field {field!r} is unreadable and ignored")
 
 
 @contextmanager

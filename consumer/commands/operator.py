@@ -21,6 +21,8 @@ from consumer.commands.output import (
     fail,
     print_json,
     print_table,
+    say,
+    warn,
     with_bar,
 )
 from consumer.config.settings import Settings
@@ -96,9 +98,7 @@ def batches(items: Sequence[T], doing: str) -> Iterator[Sequence[T]]:
 
 def publisher_of(settings: Settings) -> StatusPublisher:
     """Writes statuses; what is wrong is said on standard error."""
-    return StatusPublisher(
-        settings, lambda said: typer.echo(f"oncepool: warning: {said}", err=True)
-    )
+    return StatusPublisher(settings, warn)
 
 
 @contextmanager
@@ -160,9 +160,9 @@ def _show(moves: MoveOutcome, doing: str, *, json: bool) -> None:
 def complain(problems: Sequence[str]) -> None:
     """The first of them one by one, the others by their number."""
     for problem in problems[:SHOWN]:
-        typer.echo(f"oncepool: {problem}", err=True)
+        say(problem)
     if len(problems) > SHOWN:
-        typer.echo(f"oncepool: and {len(problems) - SHOWN} more", err=True)
+        say(f"and {len(problems) - SHOWN} more")
 
 
 def _user() -> str:

@@ -13,7 +13,7 @@ from consumer.admin.move_outcome import MoveOutcome
 from consumer.admin.outbox import outbox_operator
 from consumer.commands.operator import YesOption, batches, confirm, one_of, report, told
 from consumer.commands.options import JsonOption, past, with_settings
-from consumer.commands.output import fail, print_json, print_listing, print_table
+from consumer.commands.output import fail, print_json, print_listing, print_table, say
 from consumer.config.settings import Settings
 from feedback.errors import OncepoolError
 from feedback.operations.explanations import Refusal
@@ -220,10 +220,9 @@ def _warn_of_long_silence(settings: Settings, wanted: OutboxFilter) -> None:
     with outbox_operator(settings) as operator:
         number = operator.long_silent(wanted)
     if number:
-        typer.echo(
-            f"oncepool: {number} were last sent more than a day ago: where the consumers' journal"
-            " has been pruned of them since, they run a second time",
-            err=True,
+        say(
+            f"{number} were last sent more than a day ago: where the consumers' journal has been"
+            " pruned of them since, they run a second time"
         )
 
 

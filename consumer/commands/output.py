@@ -25,9 +25,19 @@ MOST = 1_000_000_000
 """No --limit is above it."""
 
 
+def say(message: str) -> None:
+    """Tells people something, on standard error."""
+    typer.echo(f"oncepool: {message}", err=True)
+
+
+def warn(problem: str) -> None:
+    """Says what is wrong and does not keep the command from its work."""
+    say(f"warning: {problem}")
+
+
 def fail(message: str, code: int = EXIT_FAILED) -> NoReturn:
     """Prints an error and ends the command."""
-    typer.echo(f"oncepool: {message}", err=True)
+    say(message)
     raise typer.Exit(code)
 
 

@@ -13,7 +13,7 @@ from consumer.admin.journal import connect
 from consumer.admin.kafka_admin import retention_problems
 from consumer.commands.operator import YesOption, confirm
 from consumer.commands.options import DATABASE, KAFKA, JsonOption, past, with_settings
-from consumer.commands.output import fail, print_json, print_table
+from consumer.commands.output import fail, print_json, print_table, warn
 from consumer.config.settings import Settings
 from feedback.journal.connections import Connection
 from feedback.operations.prune import TABLES, pages, prunable
@@ -70,7 +70,7 @@ def prune(
     window = now - past("--resend-window", resend_window, now)
     problems = retention_problems(settings, now - before, window)
     for problem in problems:
-        typer.echo(f"oncepool: warning: {problem.text}", err=True)
+        warn(problem.text)
     if not (dry_run or force) and any(problem.runs_again for problem in problems):
         fail(
             "nothing was deleted: requests could run a second time. Choose an earlier TIME, or add"

@@ -8,6 +8,7 @@ import typer
 
 from consumer.admin.journal import connect
 from consumer.admin.moving import is_running
+from consumer.admin.plain_json import as_shown
 from consumer.admin.running import running_now
 from consumer.commands import request_actions
 from consumer.commands.options import DATABASE, REDIS, JsonOption, moment, with_settings
@@ -19,6 +20,8 @@ from consumer.commands.output import (
     print_json,
     print_listing,
     print_table,
+    say,
+    warn,
 )
 from consumer.config.settings import Settings
 from feedback.contract.states import State
@@ -146,7 +149,7 @@ def show(
     at_work = {one["request_id"]: one for one in _running(settings) or []} if missing else {}
     for name in missing:
         reason = is_running(at_work[name]) if name in at_work else "the journal has no such request"
-        typer.echo(f"oncepool: {name}: {reason}", err=True)
+        say(f"{name}: {reason}")
     if missing:
         raise typer.Exit(EXIT_UNKNOWN)
 
@@ -160,7 +163,7 @@ def _running(settings: Settings) -> list[Row] | None:
     try:
         return running_now(settings)
     except StoreUnavailable as error:
-        typer.echo(f"oncepool: warning: {error}", err=True)
+        warn(str(error))
         return None
 
 
@@ -186,12 +189,6 @@ def with_running(rows: list[Row], running: list[Row], filters: dict[str, Any]) -
         shown.append({**dict.fromkeys(COLUMNS), **row, **{n: one[n] for n in places},
                       "state": str(State.RUNNING)})  # fmt: skip
     return shown
-
-
-def as_shown(row: dict[str, Any]) -> dict[str, Any]:
-    """A row with its fingerprint as the statuses have it, in hex."""
-    value = row.get("fingerprint")
-    return row if value is None else {**row, "fingerprint": bytes(value).hex()}
 
 
 def print_request(row: dict[str, Any]) -> None:

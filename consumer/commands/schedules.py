@@ -11,7 +11,7 @@ from consumer.admin.journal import connect
 from consumer.commands.listing import print_rows
 from consumer.commands.operator import WhoOption, WhyOption, by
 from consumer.commands.options import DATABASE, JsonOption, with_settings
-from consumer.commands.output import EXIT_REFUSED, EXIT_UNKNOWN, as_cell, print_json
+from consumer.commands.output import EXIT_REFUSED, EXIT_UNKNOWN, as_cell, print_json, say
 from consumer.config.settings import Settings
 from feedback.journal.connections import Connection
 from feedback.operations.request_reads import Row
@@ -98,7 +98,7 @@ def drop(
     left = {row["name"] for row in rows}
     _complain(names, dropped | left)
     for name in sorted(left):
-        typer.echo(f"oncepool: {name}: a live instance declares it", err=True)
+        say(f"{name}: a live instance declares it")
     if left:
         raise typer.Exit(EXIT_REFUSED)
     if dropped != set(names):
@@ -119,7 +119,7 @@ def _change(settings: Settings, names: Sequence[str], change: Change, *, json: b
 def _complain(names: Sequence[str], known: Collection[str]) -> None:
     for name in names:
         if name not in known:
-            typer.echo(f"oncepool: {name}: there is no such schedule", err=True)
+            say(f"{name}: there is no such schedule")
 
 
 def _print(rows: Sequence[Row], *, json: bool) -> None:

@@ -18,7 +18,7 @@ from consumer.admin.limits import described
 from consumer.admin.overview import Look, Row, look
 from consumer.commands.limits import TYPES as LIMIT
 from consumer.commands.options import DATABASE, KAFKA, REDIS, JsonOption, with_settings
-from consumer.commands.output import as_cell, print_json
+from consumer.commands.output import as_cell, print_json, say
 from consumer.commands.stats_screen import Scroll, keys, window
 from consumer.config.settings import Settings
 
@@ -77,7 +77,7 @@ def stats(
     if json:
         print_json(as_json(found))
         for name, problem in found.problems.items():
-            typer.echo(f"oncepool: {name}: {problem}", err=True)
+            say(f"{name}: {problem}")
     else:
         console = _console()
         console.print(render(found, console.width))

@@ -8,7 +8,7 @@ import typer
 
 from consumer.admin.lookup import look_up
 from consumer.commands.options import DATABASE, REDIS, JsonOption, with_settings
-from consumer.commands.output import EXIT_UNKNOWN
+from consumer.commands.output import EXIT_UNKNOWN, warn
 from consumer.commands.status_output import as_object, print_statuses, unknown
 from consumer.config.settings import Settings
 
@@ -26,7 +26,7 @@ def status(
 
     Exit code 4 when one of them is unknown: not arrived, lost or forgotten.
     """
-    found = look_up(settings, ids, _warn)
+    found = look_up(settings, ids, warn)
     objects = [
         unknown(id_) if known is None else as_object(known)
         for id_, known in zip(ids, found, strict=True)
@@ -34,7 +34,3 @@ def status(
     print_statuses(objects, json=json)
     if None in found:
         raise typer.Exit(EXIT_UNKNOWN)
-
-
-def _warn(problem: str) -> None:
-    typer.echo(f"oncepool: warning: {problem}", err=True)

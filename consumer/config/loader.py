@@ -24,86 +24,11 @@ from pydantic_settings import (
 
 from consumer.config.masking import mask
 from consumer.config.settings import DEFAULT, PREFIX, Settings, variable
+from consumer.config.variables import OTHER_PREFIXES, OTHER_VARIABLES
 from consumer.errors import ConfigError, WrongArgument
 
 FILE_NAME = "oncepool.toml"
 FILE_VARIABLE = "ONCEPOOL_CONFIG"
-
-OTHER_VARIABLES = {
-    "ONCEPOOL_CONFIG": "path of the configuration file",
-    "ONCEPOOL_STACK_DATA": "stack --data: folder of the services on this machine",
-    "ONCEPOOL_STACK_BROKERS": "stack up --brokers",
-    "ONCEPOOL_STACK_BROKER_PROPERTIES": "stack up --broker-property, with spaces between",
-    "ONCEPOOL_STACK_CACHE": "folder in which fetched programs of the stack are kept",
-    "ONCEPOOL_STACK": "how tests and the demo get their services: embedded or docker",
-    "ONCEPOOL_DEMO_QUICK": "demo --quick",
-    "ONCEPOOL_DEMO_REQUESTS": "demo --requests",
-    "ONCEPOOL_DEMO_NO_OUTBOX": "demo --no-outbox",
-    "ONCEPOOL_DEMO_SERVE": "demo --serve",
-    "ONCEPOOL_DEMO_SERVE_SECONDS": "demo --serve-seconds",
-    "ONCEPOOL_JSON": "every command's --json",
-    "ONCEPOOL_RELOAD": "run --reload",
-    "ONCEPOOL_ASYNCAPI_VERSION": "asyncapi --api-version",
-    "ONCEPOOL_SEND_ID": "send --id",
-    "ONCEPOOL_SEND_KEY": "send --key",
-    "ONCEPOOL_SEND_WAIT": "send --wait",
-    "ONCEPOOL_SEND_DELAY": "send --delay",
-    "ONCEPOOL_SEND_FILE": "send --file",
-    "ONCEPOOL_LIST_STATE": "requests list --state",
-    "ONCEPOOL_LIST_TYPE": "requests list --type",
-    "ONCEPOOL_LIST_SINCE": "requests list --since",
-    "ONCEPOOL_LIST_KEY": "requests list --key",
-    "ONCEPOOL_LIST_REFERENCE": "requests list --reference",
-    "ONCEPOOL_LIST_LIMIT": "requests list --limit",
-    "ONCEPOOL_RETRY_STATE": "requests retry --state",
-    "ONCEPOOL_RETRY_TYPE": "requests retry --type",
-    "ONCEPOOL_RETRY_SINCE": "requests retry --since",
-    "ONCEPOOL_RETRY_KEY": "requests retry --key",
-    "ONCEPOOL_RETRY_REFERENCE": "requests retry --reference",
-    "ONCEPOOL_CANCEL_TYPE": "requests cancel --type",
-    "ONCEPOOL_CANCEL_SINCE": "requests cancel --since",
-    "ONCEPOOL_CANCEL_KEY": "requests cancel --key",
-    "ONCEPOOL_CANCEL_REFERENCE": "requests cancel --reference",
-    "ONCEPOOL_CANCEL_WAIT": "requests cancel --wait",
-    "ONCEPOOL_RESOLVE_AS": "requests resolve --as",
-    "ONCEPOOL_RESOLVE_RESULT": "requests resolve --result",
-    "ONCEPOOL_RESOLVE_RUN": "requests resolve --run",
-    "ONCEPOOL_LETTERS_KIND": "dead-letters --kind",
-    "ONCEPOOL_LETTERS_TYPE": "dead-letters list, drop and export --type",
-    "ONCEPOOL_LETTERS_REASON": "dead-letters --reason",
-    "ONCEPOOL_LETTERS_SINCE": "dead-letters --since",
-    "ONCEPOOL_LETTERS_SEARCH": "dead-letters --search",
-    "ONCEPOOL_LETTERS_LIMIT": "dead-letters list --limit",
-    "ONCEPOOL_LETTERS_ID": "dead-letters retry --id",
-    "ONCEPOOL_LETTERS_RETRY_TYPE": "dead-letters retry --type",
-    "ONCEPOOL_LETTERS_RESEND": "dead-letters retry --resend",
-    "ONCEPOOL_LETTERS_FOLLOW": "dead-letters export --follow",
-    "ONCEPOOL_PRUNE_OLDER_THAN": "prune --older-than",
-    "ONCEPOOL_PRUNE_RESEND_WINDOW": "prune --resend-window",
-    "ONCEPOOL_PRUNE_DRY_RUN": "prune --dry-run",
-    "ONCEPOOL_WHO": "--who of every command that moves requests",
-    "ONCEPOOL_WHY": "--why of every command that moves requests",
-    "ONCEPOOL_YES": "--yes of every command that asks",
-    "ONCEPOOL_STATS_WATCH": "stats --watch",
-    "ONCEPOOL_STATS_MINUTES": "stats --minutes",
-    "ONCEPOOL_GATEWAY_NEW_KEY": "gateway --new-key",
-    "ONCEPOOL_GATEWAY_NEW_ROLES": "gateway --role",
-    "ONCEPOOL_GATEWAY_NEW_TYPES": "gateway --type",
-    "ONCEPOOL_OUTBOX_SQL": "outbox migrate --sql",
-    "ONCEPOOL_OUTBOX_STATE": "outbox list, retry and drop --state",
-    "ONCEPOOL_OUTBOX_TYPE": "outbox list, retry and drop --type",
-    "ONCEPOOL_OUTBOX_SENDER": "outbox list, retry and drop --sender",
-    "ONCEPOOL_OUTBOX_OLDER_THAN": "outbox prune --older-than",
-    "ONCEPOOL_OUTBOX_LIMIT": "outbox list --limit",
-    "ONCEPOOL_LIMITS_TOTAL": "limits set --total",
-    "ONCEPOOL_LIMITS_INSTANCE": "limits set --instance",
-    "ONCEPOOL_LIMITS_WORKERS": "limits set --workers",
-    "ONCEPOOL_LIMITS_WORKERS_TOTAL": "limits set --workers-total",
-}
-"""Variables that are not settings: options of single commands, and what other parts read."""
-
-OTHER_PREFIXES = ("ONCEPOOL_STACK_", "ONCEPOOL_DEMO_", "ONCEPOOL_TEST_", "ONCEPOOL_BENCH_")
-"""Variables of the local stack, the demo, the tests and the benchmarks."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -15,9 +15,9 @@ from pydantic.fields import FieldInfo
 
 from consumer.config.groups import GROUPS, group_of
 from consumer.config.librdkafka import CLASSIC_ONLY, CONSUMER_ONLY, FORBIDDEN
-from consumer.config.loader import OTHER_VARIABLES
 from consumer.config.meanings import meaning
 from consumer.config.settings import Settings, variable
+from consumer.config.variables import OTHER_VARIABLES
 
 INTRODUCTION = """\
 # Configuration

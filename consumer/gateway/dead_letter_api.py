@@ -8,6 +8,7 @@ from fastapi import APIRouter, Query, Request
 from pydantic import AwareDatetime
 from starlette.responses import Response
 
+from consumer.admin.plain_json import as_shown
 from consumer.gateway.access import Caller
 from consumer.gateway.calls import CallerHere, Id, KeyedRoute, json_response, named, parts_here
 from consumer.gateway.models import LetterBody, MoveBody
@@ -47,7 +48,7 @@ async def dead_letters(
     }  # fmt: skip
     rows = await operator.dead(filters, limit)
     # What a structured event would run as only its body says.
-    return json_response([_shown(row) for row in rows if is_own(caller, row)])
+    return json_response([as_shown(row) for row in rows if is_own(caller, row)])
 
 
 @router.get("/dead-letters/{name:name}", **LETTER)
@@ -56,7 +57,7 @@ async def dead_letter(
 ) -> Response:
     """All that is known of a dead letter: the number of a message, or a request's id."""
     operator = operator_of(parts_here(request), caller)
-    return json_response(_shown(await _found(operator, caller, name, kind)))
+    return json_response(as_shown(await _found(operator, caller, name, kind)))
 
 
 @router.post("/dead-letters/{name:name}/retry", **MOVE)
@@ -122,9 +123,3 @@ async def _found(
             id=name,
         )
     return rows[0]
-
-
-def _shown(row: dict[str, Any]) -> dict[str, Any]:
-    """With its fingerprint as statuses have it, in hex."""
-    value = row.get("fingerprint")
-    return row if value is None else {**row, "fingerprint": bytes(value).hex()}

@@ -21,10 +21,12 @@ from consumer.gateway.database import DatabaseThreads
 from consumer.gateway.running_ends import MOVE_WITHIN, RunningEnds
 from feedback.contract.states import State
 from feedback.journal.connections import Connection
+from feedback.operations import dead_letter_actions as letter_actions
 from feedback.operations import dead_letters as letters
 from feedback.operations import request_actions as actions
 from feedback.operations.bounded import bounded
-from feedback.operations.dead_letters import DEAD_LETTER, DeadLetterRef, Kind
+from feedback.operations.dead_letter_actions import DEAD_LETTER
+from feedback.operations.dead_letters import DeadLetterRef, Kind
 from feedback.operations.explanations import Refusal
 from feedback.operations.request_actions import By, Resolution, TransitionOutcome
 from feedback.operations.request_reads import Row
@@ -179,7 +181,7 @@ class JournalOperator:
             )
 
         def work(connection: Connection) -> OperatorAnswer:
-            made = letters.retry_letter(
+            made = letter_actions.retry_letter(
                 connection, int(place.name), by, id=id, type=type, schema=self._schema
             )
             if isinstance(made, Refusal):
@@ -203,7 +205,9 @@ class JournalOperator:
             )
 
         def work(connection: Connection) -> OperatorAnswer:
-            missed = letters.drop_letters(connection, [int(place.name)], by, schema=self._schema)
+            missed = letter_actions.drop_letters(
+                connection, [int(place.name)], by, schema=self._schema
+            )
             if missed:
                 return OperatorAnswer(refusal=missed[0])
             log.info("dead letter dropped", number=place.name, who=by.who, why=by.why)

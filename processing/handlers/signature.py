@@ -100,24 +100,29 @@ def read_signature(
     names = _globals_of(base)
     parameters = []
     for parameter in declared.parameters.values():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
-            stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**"
-            raise RegistrationError(
-                f"{place}: it takes {stars}{parameter.name}, so what it needs cannot be seen; "
-                "name its parameters (a decorator keeps them with functools.wraps)"
-            )
-        annotation = _resolve(parameter.annotation, names, localns)
-        parameters.append(
-            Parameter(
-                parameter.name,
-                annotation,
-                parameter.default is parameter.empty,
-                parameter.kind is parameter.POSITIONAL_ONLY,
-                parameter.kind is parameter.KEYWORD_ONLY,
-            )
-        )
+        _refuse_stars(parameter, place)
+        parameters.append(_parameter(parameter, _resolve(parameter.annotation, names, localns)))
     returns = _resolve(declared.return_annotation, names, localns)
     return Signature(function, name, place, parameters, returns, names)
+
+
+def _refuse_stars(parameter: inspect.Parameter, place: str) -> None:
+    if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+        stars = "*" if parameter.kind is parameter.VAR_POSITIONAL else "**"
+        raise RegistrationError(
+            f"{place}: it takes {stars}{parameter.name}, so what it needs cannot be seen; "
+            "name its parameters (a decorator keeps them with functools.wraps)"
+        )
+
+
+def _parameter(parameter: inspect.Parameter, annotation: Any) -> Parameter:
+    return Parameter(
+        parameter.name,
+        annotation,
+        parameter.default is parameter.empty,
+        parameter.kind is parameter.POSITIONAL_ONLY,
+        parameter.kind is parameter.KEYWORD_ONLY,
+    )
 
 
 def caller_locals(depth: int) -> Mapping[str, Any] | None:

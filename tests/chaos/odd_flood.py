@@ -105,7 +105,7 @@ class Flood:
             self._wait(instance)
             self.told.seconds = time.monotonic() - began
             watch.end()
-            self._check_log(instance, instance.stop())
+            self._check_log(instance.stop())
         finally:
             watch.end()
             instance.close()
@@ -183,7 +183,7 @@ class Flood:
         else:
             self.told.problems.append(f"/livez: {status} {checks}")
 
-    def _check_log(self, instance: Instance, code: int) -> None:
+    def _check_log(self, code: int) -> None:
         if code != 0:
             self.told.problems.append(f"the consumer ended with code {code}")
         with self._log.open(errors="replace") as log:

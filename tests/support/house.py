@@ -101,7 +101,7 @@ def texts(root: Path) -> Iterator[tuple[str, str]]:
     """Path and text of each file that a person wrote."""
     inside = [path for folder in TEXTS for path in (root / folder).rglob("*")]
     for path in sorted([*root.glob("*"), *inside]):
-        if path.is_file() and "__pycache__" not in path.parts:
+        if path.is_file() and path.name != ".git" and "__pycache__" not in path.parts:
             with contextlib.suppress(UnicodeDecodeError):
                 yield path.relative_to(root).as_posix(), path.read_text()
 

@@ -1,8 +1,10 @@
-"""Records and costs for lanes."""
+"""Records and costs for lanes, and what a worker takes of them."""
 
 from __future__ import annotations
 
-from feedback.contract.record import Record
+from feedback.contract.record import OFFSET, Record
+from processing.pool.chunk import Chunk
+from processing.pool.lanes import Lanes
 from processing.pool.worker_time import Costs
 
 
@@ -16,3 +18,16 @@ def known_costs() -> Costs:
     costs.observe("quick", 1, 0.0001)
     costs.observe("slow", 1, 1.0)
     return costs
+
+
+def take(lanes: Lanes, number: int = 1, worker: int = 1, limit: int = 500) -> Chunk:
+    """The next chunk: of quick ones, else one that goes alone."""
+    chunk = Chunk(number, worker)
+    if not lanes.take_quick(chunk, limit):
+        lanes.take_alone(chunk)
+    return chunk
+
+
+def offsets(chunk: Chunk) -> list[int]:
+    """Of its records, in their order."""
+    return [r[OFFSET] for r in chunk.records]

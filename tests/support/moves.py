@@ -1,4 +1,4 @@
-"""Holds what tests do with journal rows against the table of allowed moves."""
+"""Holds what tests do with journal rows against the table of allowed moves; why one was refused."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import psycopg
 from psycopg import sql
 
 from feedback.contract.state_machine import ALLOWED
+from feedback.operations.request_actions import TransitionOutcome
 
 _WATCH = """
 CREATE TABLE {schema}.moves (start text, "end" text, id text);
@@ -37,3 +38,10 @@ def forbidden_moves(database: str, schema: str) -> list[tuple[str | None, str | 
     with psycopg.connect(database, autocommit=True) as connection:
         moves = connection.execute(query).fetchall()
     return [move for move in moves if (move[0], move[1]) not in ALLOWED]
+
+
+def refusal(outcome: TransitionOutcome) -> str:
+    """Why the only request was not moved."""
+    assert outcome.moved == []
+    (refused,) = outcome.refused
+    return refused.reason

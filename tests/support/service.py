@@ -283,12 +283,6 @@ class Raw:
         self._producer.produce(self._topic, value, key, headers=list(headers.items()))
         assert self._producer.flush(30) == 0
 
-    def send_to(self, partition: int, name: str, value: bytes) -> None:
-        """Sends a request of type `step` to a partition, and waits until it is there."""
-        headers: list[tuple[str, str | bytes | None]] = [("ce_id", name), ("ce_type", "step")]
-        self._producer.produce(self._topic, value, partition=partition, headers=headers)
-        assert self._producer.flush(30) == 0
-
 
 @contextlib.contextmanager
 def bench_on(stack: Stack, tmp: Path, partitions: int = 4) -> Iterator[Bench]:

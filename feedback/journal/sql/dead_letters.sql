@@ -1,4 +1,5 @@
--- Dead letters: messages that could not become a request, and dead requests. feedback/operations/dead_letters.py.
+-- Dead letters: messages that could not become a request, and dead requests. feedback/operations/dead_letters.py
+-- lists them, feedback/operations/dead_letter_actions.py moves them.
 
 -- name: list_dead
 -- Behind it stands either half of view `dead`, with conditions, and the union of both is made where it

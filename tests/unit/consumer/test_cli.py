@@ -17,8 +17,8 @@ from consumer.admin.checks import Finding
 from consumer.commands import check as check_command
 from consumer.commands import run as run_command
 from consumer.commands import send as send_command
-from consumer.config.loader import OTHER_VARIABLES
 from consumer.config.settings import Settings, variable
+from consumer.config.variables import OTHER_VARIABLES
 from feedback.errors import OncepoolError
 
 ROOT = Path(__file__).parents[3]

@@ -3,13 +3,7 @@
 from __future__ import annotations
 
 from feedback.broker_contact import PAUSE, TIMEOUTS, BrokerContact
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.support.clock import Clock
 
 
 def ask(contact: BrokerContact, clock: Clock, *, answered: bool) -> tuple[float | None, bool]:

@@ -10,6 +10,7 @@ import pytest
 
 from consumer.intake.kafka_log import librdkafka_logger
 from processing.logs import RateLimited, bound, configure, get_logger
+from tests.support.clock import Clock
 
 
 @pytest.fixture(autouse=True)
@@ -141,15 +142,8 @@ class Spy:
         return lambda event, **fields: self.lines.append((level, event, fields))
 
 
-class Clock:
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
 def test_a_flood_becomes_a_trickle_and_says_what_was_left_out() -> None:
-    spy, clock = Spy(), Clock()
+    spy, clock = Spy(), Clock(0.0)
     log = RateLimited(spy, lines=2, clock=clock)
 
     for n in range(10):
@@ -167,7 +161,7 @@ def test_a_flood_becomes_a_trickle_and_says_what_was_left_out() -> None:
 
 
 def test_flush_tells_of_a_flood_that_is_over() -> None:
-    spy, clock = Spy(), Clock()
+    spy, clock = Spy(), Clock(0.0)
     log = RateLimited(spy, lines=1, clock=clock)
     for _ in range(3):
         log.error("x")

@@ -10,15 +10,13 @@ import orjson
 import psycopg
 import pytest
 
+from feedback.operations.dead_letter_actions import drop_letters, resend_letter, retry_letter
 from feedback.operations.dead_letter_files import Imported, export_lines, import_lines
 from feedback.operations.dead_letters import (
     DeadLetterRef,
-    drop_letters,
     kinds_of,
     list_dead,
     list_dead_heads,
-    resend_letter,
-    retry_letter,
     select_dead,
     show_dead,
 )

@@ -6,7 +6,7 @@ import base64
 
 import orjson
 
-from feedback.operations.dead_letters import retry_letter
+from feedback.operations.dead_letter_actions import retry_letter
 from feedback.operations.request_actions import By, Moved, Refusal
 from stack import Stack
 from tests.support.commands import Commands, answer

@@ -6,13 +6,11 @@ from collections.abc import Callable
 
 import pytest
 
+from feedback.operations.dead_letter_actions import drop_letters, resend_letter, retry_letter
 from feedback.operations.dead_letters import (
     DeadLetterRef,
-    drop_letters,
     list_dead,
     list_dead_heads,
-    resend_letter,
-    retry_letter,
     select_dead,
     show_dead,
 )

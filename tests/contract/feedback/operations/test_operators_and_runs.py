@@ -11,7 +11,7 @@ import pytest
 
 from feedback.contract.record import Record
 from feedback.journal.claims import ClaimRequest, claim
-from feedback.operations.dead_letters import retry_letter
+from feedback.operations.dead_letter_actions import retry_letter
 from feedback.operations.request_actions import By, Moved, TransitionOutcome, cancel, resolve, retry
 from processing import App, Request
 from stack import Stack

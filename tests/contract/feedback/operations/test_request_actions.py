@@ -26,6 +26,7 @@ from feedback.operations.request_actions import (
 from feedback.operations.request_reads import get_statuses, select_ids, show_request
 from feedback.status.status import Status
 from tests.support.journal import Journal
+from tests.support.moves import refusal
 
 BY = By("ann", "the provider is back")
 LEASE = "now() + interval '60 s'"
@@ -49,12 +50,6 @@ def the_one(outcome: TransitionOutcome) -> Moved:
     assert outcome.refused == []
     (moved,) = outcome.moved
     return moved
-
-
-def refusal(outcome: TransitionOutcome) -> str:
-    assert outcome.moved == []
-    (refused,) = outcome.refused
-    return refused.reason
 
 
 def decoded(moved: Moved) -> Status:

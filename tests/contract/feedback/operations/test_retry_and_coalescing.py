@@ -7,18 +7,13 @@ import pytest
 from feedback.operations import request_actions
 from feedback.operations.request_actions import By, TransitionOutcome, in_retry_order, retry
 from tests.support.journal import Journal
+from tests.support.moves import refusal
 
 BY = By("ann", "the provider is back")
 
 
 def retried(journal: Journal, *ids: str) -> TransitionOutcome:
     return retry(journal.connection, ids, BY, schema=journal.schema)
-
-
-def refusal(outcome: TransitionOutcome) -> str:
-    assert outcome.moved == []
-    (refused,) = outcome.refused
-    return refused.reason
 
 
 def test_a_retry_gives_way_to_a_newer_one_that_waits(journal: Journal) -> None:

@@ -9,7 +9,8 @@ import pytest
 
 from feedback.contract.record import Record
 from feedback.journal.connections import open_connection
-from feedback.operations.dead_letters import drop_letters, list_dead, resend_letter
+from feedback.operations.dead_letter_actions import drop_letters, resend_letter
+from feedback.operations.dead_letters import list_dead
 from feedback.operations.dead_message import DeadMessage
 from feedback.operations.request_actions import By
 from processing import App

@@ -7,7 +7,6 @@ import signal
 import subprocess
 import sys
 from dataclasses import replace
-from pathlib import Path
 
 import orjson
 
@@ -15,6 +14,7 @@ from processing.ipc.frames import DatabaseState, ProbeDatabase
 from processing.ipc.parent_watch import EXIT_ORPHANED
 from processing.settings import MaintenanceSettings
 from tests.support.maintenance import StartMaintenance
+from tests.support.service import runs
 from tests.support.waiting import eventually
 
 
@@ -58,12 +58,4 @@ def test_the_death_of_the_main_process_ends_it(settings: MaintenanceSettings, sc
     parent.wait()
     parent.stdout.close()
 
-    eventually(lambda: not _runs(pid))
-
-
-def _runs(pid: int) -> bool:
-    try:
-        state = Path(f"/proc/{pid}/stat").read_bytes().rsplit(b") ", 1)[1][:1]
-    except OSError:
-        return False
-    return state != b"Z"
+    eventually(lambda: not runs(pid))

@@ -10,16 +10,10 @@ import pytest
 
 from processing.maintenance.health import Health
 from processing.maintenance.health_server import KEPT, HealthServer, OneScrape
+from tests.support.clock import Clock
 from tests.support.metrics import busy_instance, scraped
 
 Get = Callable[..., tuple[int, str]]
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

@@ -12,14 +12,8 @@ from processing.maintenance.health import Health
 from processing.maintenance.instance_metrics import ASKED_WITHIN, LOOK_EVERY, InstanceMetrics
 from processing.maintenance.main_metrics import CLOSED_BY, MOST_CAUSES, MainMetrics
 from processing.pool.report_totals import ReportTotals
+from tests.support.clock import Clock
 from tests.support.metrics import FACTS, JOURNAL, busy_instance, measured, values
-
-
-class Clock:
-    now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

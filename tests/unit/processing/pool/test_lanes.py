@@ -11,7 +11,7 @@ from processing.pool.chunk import Chunk
 from processing.pool.lane_order import TAGS, LaneOrder
 from processing.pool.lanes import Lanes
 from processing.pool.worker_time import Costs
-from tests.support.lanes import known_costs, record
+from tests.support.lanes import known_costs, offsets, record, take
 
 SUSPICION = Suspect(None, ((4711, "then"),), ("token",), 1)
 
@@ -20,17 +20,6 @@ def lanes_of(*records: Record, ordering: str = "key") -> Lanes:
     lanes = Lanes(ordering, known_costs())  # type: ignore[arg-type]
     lanes.submit(records)
     return lanes
-
-
-def take(lanes: Lanes, number: int = 1, worker: int = 1, limit: int = 500) -> Chunk:
-    chunk = Chunk(number, worker)
-    if not lanes.take_quick(chunk, limit):
-        lanes.take_alone(chunk)
-    return chunk
-
-
-def offsets(chunk: Chunk) -> list[int]:
-    return [r[OFFSET] for r in chunk.records]
 
 
 def test_a_key_in_flight_holds_back_only_its_own_records() -> None:

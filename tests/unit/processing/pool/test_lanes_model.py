@@ -15,7 +15,7 @@ from processing.ipc.frames import Suspect
 from processing.pool import lane_order
 from processing.pool.chunk import Chunk, Held
 from processing.pool.lanes import Lanes
-from tests.support.lanes import known_costs, record
+from tests.support.lanes import known_costs, offsets, record
 
 # Many steps of pure code, three times slower where its branches are measured.
 pytestmark = pytest.mark.no_cover
@@ -30,17 +30,6 @@ def sweeps() -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(lane_order, "TAGS", 0)
         yield
-
-
-def take(lanes: Lanes, number: int = 1, worker: int = 1, limit: int = 500) -> Chunk:
-    chunk = Chunk(number, worker)
-    if not lanes.take_quick(chunk, limit):
-        lanes.take_alone(chunk)
-    return chunk
-
-
-def offsets(chunk: Chunk) -> list[int]:
-    return [r[OFFSET] for r in chunk.records]
 
 
 class LanesModel(RuleBasedStateMachine):

@@ -41,7 +41,13 @@ from consumer.intake.joining import (
 from consumer.intake.kafka_properties import Protocol, broker_properties, properties
 from consumer.intake.kafka_records import headers_in, records_of
 from consumer.intake.offset_metadata import LowMark, metadata_of, token_of
-from consumer.intake.starting_points import assign, place_of, seek, starting_points
+from consumer.intake.starting_points import (
+    assign,
+    name_left_out,
+    place_of,
+    seek,
+    starting_points,
+)
 from consumer.intake.topic_watch import LOOK_EVERY, TopicWatch, topics_of
 from feedback.broker_probe import LOST, BrokerProbe
 from processing.logs import BoundLogger
@@ -314,7 +320,9 @@ class Kafka:
         self._joined()
         places = tuple(map(place_of, partitions))
         self._owned.update(places)
-        if not self._settings.read_again or self._closing:
+        if self._closing or not self._settings.read_again:
+            if not self._closing:
+                name_left_out(consumer, places, self._log)
             self._events.append(Assigned(places))
             return
         reset = self._settings.auto_offset_reset

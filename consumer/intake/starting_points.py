@@ -46,18 +46,8 @@ def starting_points(
     Each kind of question may take `timeout` seconds. Called inside the callback of an assignment,
     too.
     """
-    if not places:
-        return StartingPoints([], {}, ())
-    try:
-        found = consumer.committed([TopicPartition(*place) for place in places], timeout)
-    except KafkaException as error:
-        log.warning("committed offsets not read", error=error.args[0].name())
-        return _told(StartingPoints([], {}, tuple(places)), log)
-    errors = {place_of(p): p.error.name() for p in found if p.error is not None}
-    if errors:
-        log.warning("committed offsets not read", n=len(errors), error=next(iter(errors.values())))
-    gaps = _gaps([p for p in found if p.error is None], log)
-    unknown = list(errors)
+    found, unknown = _committed(consumer, places, timeout, log)
+    gaps = _gaps(found, log)
     if reset != "earliest":
         unknown += _clamp(_Beginnings(consumer, timeout), gaps, log)
     # The committed offset goes with its leader's epoch, as the log may be cut off at a failover.
@@ -67,6 +57,21 @@ def starting_points(
         if place_of(p) not in unknown
     ]
     return _told(StartingPoints(starts, gaps, tuple(unknown)), log)
+
+
+def name_left_out(consumer: Consumer, places: Sequence[Place], log: BoundLogger) -> None:
+    """Says in the log what others had left to the next owner, where that reads nothing again.
+
+    Whoever had the partition reads again, and has given up what it had not begun.
+    """
+    found, _ = _committed(consumer, places, ASK_TIMEOUT, log)
+    for (topic, partition), gap in _gaps(found, log).items():
+        log.error(
+            "read_again is off here and was on where this partition was before: what was not"
+            " finished there runs only where it is sent again",
+            topic=topic, partition=partition, first=gap.mark, last=gap.committed - 1,
+            at_most=gap.committed - gap.mark,
+        )  # fmt: skip
 
 
 def assign(consumer: Consumer, found: StartingPoints, *, eager: bool) -> None:
@@ -96,6 +101,23 @@ def seek(consumer: Consumer, found: StartingPoints, log: BoundLogger) -> Startin
             partitions.append(at)
     gaps = {place: gap for place, gap in found.gaps.items() if place not in unknown}
     return StartingPoints(partitions, gaps, tuple(unknown))
+
+
+def _committed(
+    consumer: Consumer, places: Sequence[Place], timeout: float, log: BoundLogger
+) -> tuple[list[TopicPartition], list[Place]]:
+    """The committed offsets of partitions, and those of which they could not be read."""
+    if not places:
+        return [], []
+    try:
+        found = consumer.committed([TopicPartition(*place) for place in places], timeout)
+    except KafkaException as error:
+        log.warning("committed offsets not read", error=error.args[0].name())
+        return [], list(places)
+    errors = {place_of(p): p.error.name() for p in found if p.error is not None}
+    if errors:
+        log.warning("committed offsets not read", n=len(errors), error=next(iter(errors.values())))
+    return [p for p in found if p.error is None], list(errors)
 
 
 def _gaps(found: Sequence[TopicPartition], log: BoundLogger) -> dict[Place, UnfinishedGap]:

@@ -29,6 +29,7 @@ def facts(loop: LoopStats, workers: ServicePool) -> dict[str, Any]:
         "workers_free": pool.workers_free,
         "workers_wanted": pool.workers_wanted,
         "workers_start": workers.workers_start,
+        "workers_connect": not pool.cut_off,
         "at_once": pool.at_once,
         "needs": pool.needs,
         "limits_number": pool.limits_number,

@@ -47,7 +47,7 @@ class Health:
 
     Alive: the main process was heard within `stale_after` seconds and its own loop turns.
     Ready: alive, a member of the group (with or without partitions, paused or idle), its topics
-    exist, not stopping, and the database is up. Only reported are Redis, as requests run without
+    exist, not stopping, the database is up, and workers reach it. Only reported are Redis, as requests run without
     it, partitions that are not read yet, as the others are, and brokers: they are away for all
     instances, and one that is not ready would help nobody.
     """
@@ -106,7 +106,6 @@ class Health:
             joined = bool(self._facts.get("joined"))
             assigned = self._facts.get("assigned", 0)
             group = f"joined, {assigned} partition(s)" if joined else "not joined yet"
-            starting = bool(self._facts.get("workers_start", True))
             stopping = bool(self._facts.get("stopping"))
             return HealthReport(
                 (
@@ -118,9 +117,7 @@ class Health:
                         self._facts.get("partitions_without_start", 0),
                         self._facts.get("without_start", ()),
                     ),
-                    HealthCheck(
-                        "workers", starting, "they can start" if starting else "none can start"
-                    ),
+                    _workers(self._facts),
                     HealthCheck("stopping", not stopping, "yes" if stopping else "no"),
                     HealthCheck("database", *self._database),
                     HealthCheck("redis", *self._redis, counts=False),
@@ -152,6 +149,15 @@ def _brokers(facts: Mapping[str, Any]) -> HealthCheck:
         return HealthCheck("brokers", ok=True, detail="answer", counts=False)
     detail = f"all are down, none was heard for {facts['brokers_away_for']:.0f} s"
     return HealthCheck("brokers", ok=False, detail=detail, counts=False)
+
+
+def _workers(facts: Mapping[str, Any]) -> HealthCheck:
+    if not facts.get("workers_start", True):
+        return HealthCheck("workers", ok=False, detail="none can start")
+    if not facts.get("workers_connect", True):
+        # The session of this process may stand where no other one can be had.
+        return HealthCheck("workers", ok=False, detail="none reaches the database")
+    return HealthCheck("workers", ok=True, detail="they can start")
 
 
 def _partitions(n: int, named: Sequence[str]) -> HealthCheck:

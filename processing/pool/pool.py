@@ -225,8 +225,10 @@ class Pool:
         if report.due_in is not None:
             actions.append(Tell(RowDueIn(report.due_in)))
         if not report.database_up:
-            worker.suspended = True
+            worker.suspended = worker.cut_off = True
             actions.append(Tell(ProbeDatabase()))
+        elif done:
+            worker.cut_off = False
         if report.leaving is not None and self.crew.retire(number):
             actions.append(Replaced(number, report.leaving))
         return actions

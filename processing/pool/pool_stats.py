@@ -17,6 +17,7 @@ def stats_of(pool: Pool) -> PoolStats:
         in_hand=pool.in_hand,
         deaths=sum(pool.crew.deaths.values()),
         database_up=pool.database_up,
+        cut_off=pool.in_hand > 0 and pool.crew.cut_off,
         workers_wanted=pool.crew.wanted,
         at_once=caps.at_once(lanes.in_use),
         needs=caps.needs(lanes.present, pool.costs, pool.crew.wanted),

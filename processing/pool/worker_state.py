@@ -29,6 +29,9 @@ class Worker:
     """When it has had its time to end, once it has nothing left to do."""
     suspended: bool = False
     """It lost its connection: it gets nothing until the maintenance process has looked."""
+    cut_off: bool = False
+    """It has not got one since, though it may have tried: that somebody else reaches the database,
+    on a connection that stands, says nothing of new ones."""
     chunks: list[Chunk] = field(default_factory=list)
     """In flight, in the order in which the worker runs them."""
     backends: list[Backend] = field(default_factory=list)

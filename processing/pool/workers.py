@@ -82,6 +82,12 @@ class Workers:
         return any(w.takes_chunks and not w.chunks for w in self.all.values())
 
     @property
+    def cut_off(self) -> bool:
+        """Workers are there, and none of them has reached the database since it lost it."""
+        serving = self.serving
+        return bool(serving) and all(worker.cut_off for worker in serving)
+
+    @property
     def none_starts(self) -> bool:
         """Nobody is there, and the last one that was started failed."""
         return self.respawn.failing and not self.serving

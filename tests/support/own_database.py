@@ -40,6 +40,10 @@ class OwnDatabase:
         self._do("ALTER DATABASE {} SET default_transaction_read_only = {}", value)
         self.end_connections("")
 
+    def let_in(self, *, new: bool) -> None:
+        """Whether it takes new connections; those that there are stand in any case."""
+        self._do("ALTER DATABASE {} ALLOW_CONNECTIONS {}", sql.SQL("true" if new else "false"))
+
     def __enter__(self) -> Self:
         self._do("CREATE DATABASE {}" + self._form)
         return self

@@ -112,3 +112,29 @@ def test_a_database_that_takes_no_writes_is_away(
     bench.check_books(set(ids))
     assert bench.states() == {"done": len(ids)}
     assert instance.stop() == 0
+
+
+def test_workers_that_get_no_connection_make_an_instance_unready_though_another_stands(
+    bench: Bench, own_database: OwnDatabase
+) -> None:
+    """As where a server has no slots left, or a password was changed: nothing is lost meanwhile."""
+    instance = bench.start()
+    ids = [bench.client.submit("effect", {"table": bench.table})]
+    assert bench.client.wait(ids[0], WAIT).state == "done"
+    assert instance.health("/readyz")[0] == 200
+
+    own_database.let_in(new=False)
+    eventually(lambda: own_database.end_connections(WORKER) == 0, WAIT)
+    ids += [bench.client.submit("effect", {"table": bench.table}) for _ in range(20)]
+    eventually(lambda: instance.health("/readyz")[1]["workers"] is False, WAIT, lambda: instance.log)
+    status, checks = instance.health("/readyz")
+    assert status == 503
+    assert checks["database"], "that session stands"
+    assert {status.state for status in bench.statuses(ids[1:]) if status} == {"accepted"}
+
+    own_database.let_in(new=True)
+    for request in ids[1:]:
+        assert bench.client.wait(request, WAIT).state == "done"
+    eventually(lambda: instance.health("/readyz")[0] == 200, WAIT, lambda: instance.log)
+    bench.check_books(set(ids))
+    assert instance.stop() == 0

@@ -6,6 +6,7 @@ entries of handlers stand in a file.
 
 from __future__ import annotations
 
+import re
 import signal
 from collections import Counter
 from pathlib import Path
@@ -196,3 +197,28 @@ def _all_committed(bench: Bench) -> None:
     consumer.close()
     told = {place: (end, "1;dead-1;0") for place, end in ends.items() if end}
     commit_as_others(bench.stack.kafka, bench.group, told)
+
+
+def test_who_reads_nothing_again_names_what_was_left_to_it(bench: Bench, tmp_path: Path) -> None:
+    """The first instance counts on its heir, which has `read_again` off."""
+    first = bench.start(ONCEPOOL_WORKERS="1")
+    ends, payload = tmp_path / "ends", {"table": bench.table}
+    held = {**payload, "seconds": 50.0, "until": str(ends)}
+    runs = bench.client.submit("paced", held, key="k")
+    eventually(lambda: bench.said()["running"] == 1, WAIT, lambda: first.log)
+    names = [bench.client.submit("effect", payload, key="k") for _ in range(20)]
+    eventually(lambda: bench.said()["in_hand"] == 21, WAIT, lambda: first.log)
+    first.process.send_signal(signal.SIGTERM)
+    first.says("draining")
+    ends.touch()
+    assert first.process.wait(WAIT) == 0
+
+    second = bench.start(ONCEPOOL_READ_AGAIN="off")
+    [left] = re.findall(r"read_again is off here and was on .* at_most=(\d+)", second.log)
+    assert int(left) in (20, 21), second.log  # the one that ran to its end here may count
+    assert {status.state for status in bench.statuses(names) if status} == {"accepted"}
+    for name in names:
+        bench.client.submit("effect", payload, key="k", request_id=name)
+    for name in names:
+        assert bench.client.wait(name, WAIT).state == "done"
+    bench.check_books({runs, *names})

@@ -12,7 +12,12 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from consumer.intake import starting_points as module
 from consumer.intake.events import Place
 from consumer.intake.offset_metadata import MOST_TIMES, LowMark, UnfinishedGap, metadata_of
-from consumer.intake.starting_points import StartingPoints, seek, starting_points
+from consumer.intake.starting_points import (
+    StartingPoints,
+    name_left_out,
+    seek,
+    starting_points,
+)
 
 
 class Log:
@@ -53,6 +58,13 @@ def test_a_gap_that_its_owners_died_over_is_named_before_some_is_given_up() -> N
     assert [p.offset for p in found.partitions[:2]] == [6, 4]
     assert set(found.gaps) == {("t", 0), ("t", 1)}
     assert log.errors == [{"topic": "t", "partition": 0, "first": 6, "last": 7, "at_most": 2}]
+
+
+def test_who_reads_nothing_again_names_what_it_leaves_out() -> None:
+    log: Any = Log()
+    group: Any = Group(LowMark(6, begun=8), LowMark(10))
+    name_left_out(group, places(range(2)), log)
+    assert log.errors == [{"topic": "t", "partition": 0, "first": 6, "last": 9, "at_most": 4}]
 
 
 class Brokers(Group):

@@ -101,6 +101,7 @@ WELL = {"joined": True, "assigned": 3}
         ({**WELL, "missing_topics": ["orders", "bills"]}, "[-] topics: missing: orders, bills"),
         ({**WELL, "missing_topics": None}, "[-] topics: not looked at yet"),
         ({**WELL, "workers_start": False}, "[-] workers: none can start"),
+        ({**WELL, "workers_connect": False}, "[-] workers: none reaches the database"),
         ({**WELL, "stopping": True}, "[-] stopping: yes"),
     ],
 )

@@ -8,6 +8,7 @@ from feedback.contract.record import Record
 from processing.ipc.frames import LimitsFound, Report, RunChunk, Stop
 from processing.pool.actions import Action, Send, Signal, Spawn
 from processing.pool.pool import Pool
+from processing.pool.pool_stats import stats_of
 from processing.settings import PoolSettings
 
 
@@ -150,3 +151,32 @@ def test_a_lost_connection_holds_up_its_own_worker_alone() -> None:
     pool.submit([record(1), record(2)])
     assert pool.database_up
     assert set(takers(pool.plan(2.0))) == {1 - number}
+
+
+def test_workers_are_cut_off_while_none_of_them_reaches_the_database_for_what_is_in_hand() -> None:
+    """Whatever the maintenance process says, whose own session may stand."""
+    pool = pool_with(2)
+    pool.submit([record(0), record(1)])
+    for n, number in enumerate(takers(pool.plan(1.0))):
+        assert not stats_of(pool).cut_off
+        pool.report(number, Report(n, [0], [], {}, {}, database_up=False))
+    assert stats_of(pool).cut_off
+    pool.database(up=True)
+    assert stats_of(pool).cut_off
+    first, second = (a.frame for a in pool.plan(2.0) if isinstance(a, Send))
+    assert isinstance(first, RunChunk)
+    assert isinstance(second, RunChunk)
+    pool.report(0, Report(first.number, [], [], {}, {}, database_up=True))
+    assert not stats_of(pool).cut_off
+    pool.report(1, Report(second.number, [], [], {}, {}, database_up=True))
+    assert not any(worker.cut_off for worker in pool.workers.values())
+
+
+def test_workers_that_have_nothing_to_do_are_not_cut_off() -> None:
+    pool = pool_with(1)
+    pool.submit([record(0)])
+    pool.plan(1.0)
+    pool.report(0, Report(0, [0], [], {}, {}, database_up=False))
+    assert stats_of(pool).cut_off
+    pool.take_unstarted()
+    assert not stats_of(pool).cut_off

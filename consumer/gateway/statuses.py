@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 from consumer.admin.lookup import may_change, newer
 from feedback.client.async_client import AsyncClient
+from feedback.contract.states import NOT_RUN, State
 from feedback.errors import Conflict, DeliveryFailed, OncepoolError, StoreUnavailable, WaitTimeout
 from feedback.status.status import Status
 
@@ -25,6 +26,16 @@ class StatusSource(Protocol):
 
     async def read(self, ids: Sequence[str]) -> list[Status | None]:
         """One status an id, in their order, None where it is not known. Raises OncepoolError."""
+
+
+def _was_not_run(status: Status | None) -> bool:
+    """Whether no consumer has run it, as far as Redis and the journal say."""
+    return status is None or (status.state is State.FAILED and status.code in NOT_RUN)
+
+
+def _counts(row: Status | None, told: Status | None) -> bool:
+    """Whether an outbox says more of what was not run: what is open there is sent again."""
+    return row is not None and (told is None or not row.settled)
 
 
 class Statuses:
@@ -66,12 +77,14 @@ class Statuses:
             else:
                 for name, row in zip(open_ids, stored, strict=True):
                     found[name] = newer(found.get(name), row) if row else found.get(name)
-        missing = [name for name in ids if found.get(name) is None]
-        if missing and self._outbox is not None:
+        if self._outbox is not None and (unrun := [n for n in ids if _was_not_run(found.get(n))]):
             try:
-                found |= zip(missing, await self._outbox.read(missing), strict=True)
+                rows = dict(zip(unrun, await self._outbox.read(unrun), strict=True))
             except OncepoolError as error:
                 problem = problem or error
+                found |= dict.fromkeys(unrun)  # its relay may have it run
+            else:
+                found |= {n: row for n, row in rows.items() if _counts(row, found.get(n))}
         if problem is not None and any(found.get(name) is None for name in ids):
             raise problem
         return [found.get(name) for name in ids]
@@ -87,7 +100,7 @@ class Statuses:
             if (status is not None and status.settled) or left <= 0 or self._stopping.is_set():
                 return status
             if told:
-                # Redis says so, and the journal, which counts, does not: it would say so at once.
+                # Redis says so, and what counts more does not: it would say so at once.
                 await self._sleep(min(left, pause))
                 told = False
             else:

@@ -6,6 +6,7 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
@@ -13,7 +14,10 @@ import psycopg
 import pytest
 import redis
 
+from feedback.contract.states import State
 from feedback.outbox.migrations import migrate
+from feedback.status.opening import open_store
+from feedback.status.status import StatusFields, StatusWrite
 from stack import Stack
 from tests.support import eventually
 from tests.support.gateway_process import WAIT, GatewayProcess
@@ -196,6 +200,54 @@ def test_with_an_outbox_a_request_is_safe_before_it_is_sent(
             known = gateway.http.get("/requests/order-17").json()
             assert (known["state"], known["result"]) == ("done", {"paid": 5})
     outbox.connection.close()
+
+
+def test_with_an_outbox_a_run_that_could_not_be_made_is_no_answer(
+    bench: Bench, own_database: OwnDatabase, tmp_path: Path
+) -> None:
+    """Its relay sends it again: whoever took it for one would hear of its end from nobody."""
+    outbox = Outbox(own_database.url, "gate_outbox")
+    with psycopg.connect(own_database.url, autocommit=True) as connection:
+        migrate(connection, outbox.schema, [])
+    environment = bench.environment
+    store = open_store(environment["ONCEPOOL_REDIS_URL"], environment["ONCEPOOL_REDIS_PREFIX"])
+    with Proxy.of(own_database.url) as proxy:
+        more = {
+            "gateway_outbox": "on",
+            "outbox_database_url": proxy.before(own_database.url),
+            "outbox_schema": outbox.schema,
+        }
+        with GatewayProcess(environment, tmp_path / "gateway.log", **more) as gateway:
+            for name in ("open", "ended", "another"):
+                assert gateway.post("effect", {}, name).status_code == 202
+            outbox.run(
+                "WITH gone AS (DELETE FROM :schema.requests WHERE id = 'ended' RETURNING *)"
+                " INSERT INTO :schema.finished (seq, created_at, settled_at, sends, id, type,"
+                " sender, state, code, fingerprint) SELECT seq, created_at, now(), 1, id, type,"
+                " sender, 'failed', 'database_unavailable', fingerprint FROM gone"
+            )
+            codes = {
+                "open": "database_unavailable",
+                "ended": "shutdown",
+                "another": "handler_error",
+            }
+            store.write([_said(name, code) for name, code in codes.items()])
+            waited = gateway.post("effect", {}, "open", prefer="wait=1")
+            assert (waited.status_code, waited.json()["state"]) == (202, "accepted"), waited.text
+            assert waited.headers["Retry-After"] == "1"
+            assert [gateway.state(name) for name in codes] == ["accepted", "failed", "failed"]
+            store.write([_said("open", "ok", State.DONE)])
+            assert gateway.state("open", wait=50) == "done"
+            store.write([_said("away", "shutdown")])
+            proxy.hang()
+            assert gateway.http.get("/requests/away").status_code == 503
+    store.close()
+    outbox.connection.close()
+
+
+def _said(name: str, code: str, state: State = State.FAILED) -> StatusWrite:
+    fields = StatusFields(name, "effect", state, 1, code, 1, at=datetime.now(UTC))
+    return StatusWrite.of(fields, ttl=600)
 
 
 def _slow(gateway: GatewayProcess, start: bytes) -> bytes:

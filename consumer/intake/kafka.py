@@ -39,12 +39,18 @@ from consumer.intake.joining import (
     no_consumer_protocol,
 )
 from consumer.intake.kafka_properties import Protocol, broker_properties, properties
-from consumer.intake.kafka_records import records_of
+from consumer.intake.kafka_records import headers_in, records_of
 from consumer.intake.offset_metadata import LowMark, metadata_of, token_of
 from consumer.intake.starting_points import assign, place_of, seek, starting_points
 from consumer.intake.topic_watch import LOOK_EVERY, TopicWatch, topics_of
 from feedback.broker_probe import LOST, BrokerProbe
 from processing.logs import BoundLogger
+
+AT_ONCE = 16
+"""Messages taken from the client by one call. It makes objects of the headers of all of them before
+any can be looked at, some 70 bytes each; calls for more take no less time."""
+MANY_HEADERS = 50_000
+"""Headers after which a poll takes no more: their sizes have to be counted first."""
 
 
 class Kafka:
@@ -148,12 +154,15 @@ class Kafka:
         drained = first is None
         if first is not None:
             # Before the rest: a revocation that the next call serves came after this message.
-            self._take([first])
-            if most > 1:
+            headers = self._take([first])
+            most -= 1
+            while most > 0 and headers < MANY_HEADERS and not drained:
                 self._brokers.before_serving()
-                rest = self._consumer.consume(most - 1, 0)
-                drained = len(rest) < most - 1
-                self._take(rest)
+                asked = min(most, AT_ONCE)
+                rest = self._consumer.consume(asked, 0)
+                drained = len(rest) < asked
+                most -= asked
+                headers += self._take(rest)
         events, self._events = self._events, []
         self._ahead = not drained and (self._ahead or any(isinstance(e, Answered) for e in events))
         if len(self._owned) < self._had:
@@ -230,15 +239,22 @@ class Kafka:
 
     # Messages
 
-    def _take(self, messages: list[Message]) -> None:
+    def _take(self, messages: list[Message]) -> int:
+        """Records them; returns how many headers they have."""
         if any(map(Message.error, messages)):
             for message in messages:
                 if (error := message.error()) is not None:
                     self._on_message_error(error)
             messages = [message for message in messages if message.error() is None]
-        if messages:
-            self._brokers.heard_from()
-            self._events.append(Polled(records_of(messages)))
+        if not messages:
+            return 0
+        self._brokers.heard_from()
+        records = records_of(messages)
+        if self._events and isinstance(last := self._events[-1], Polled):
+            last.records.extend(records)
+        else:
+            self._events.append(Polled(records))
+        return headers_in(records)
 
     def _on_message_error(self, error: KafkaError) -> None:
         fatal = error.code() == KafkaError._FATAL or error.fatal()  # noqa: SLF001 - as above

@@ -21,6 +21,9 @@ DEFAULTS: dict[str, str | bool | int] = {
     # What the client may fetch in advance, for all partitions together. Its own 64 MiB would be
     # more than everything else in this process.
     "queued.max.messages.kbytes": 16 * 1024,
+    # Headers don't count there, so messages are bounded too, for each partition: the default is ten
+    # times as many.
+    "queued.min.messages": 10_000,
     # How long it stops fetching once that is full: the default second would let the queue run dry.
     "fetch.queue.backoff.ms": 20,
     "socket.keepalive.enable": True,

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from operator import itemgetter
 from typing import Final, cast
 
 from confluent_kafka import Message
 
 from feedback.contract.headers import MAX_NAME
-from feedback.contract.record import Headers, Record
+from feedback.contract.record import HEADERS, Headers, Record
 
 TYPE_HEADER = "ce_type"
 _LONGEST_TYPE: Final = 4 * MAX_NAME
@@ -32,6 +33,11 @@ def records_of(messages: Sequence[Message]) -> list[Record]:
             strict=True,
         )
     )
+
+
+def headers_in(records: Sequence[Record]) -> int:
+    """How many headers they have, all together."""
+    return sum(map(len, filter(None, map(itemgetter(HEADERS), records))))
 
 
 def _headers_of(messages: Sequence[Message]) -> list[Headers | None]:

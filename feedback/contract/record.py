@@ -47,7 +47,10 @@ NOT_BEGUN: Final = -2
 """The same of one that nobody has begun and not finished: whoever had it last said so when it let
 the partition go."""
 
-_OVERHEAD = 64  # what a message without any content counts for
+_OVERHEAD: Final = 64  # what a message without any content counts for
+HEADER_SIZE: Final = 160
+"""What a header counts for beside its content: a tuple, a str, bytes and a place in a list. A
+message of 1 MiB may hold half a million."""
 
 
 def record_size(record: Record) -> int:
@@ -59,10 +62,9 @@ def record_size(record: Record) -> int:
     if value is not None:
         size += len(value)
     if headers:
+        size += HEADER_SIZE * len(headers)
         for name, content in headers:
-            size += len(name)
-            if content is not None:
-                size += len(content)
+            size += len(name) if content is None else len(name) + len(content)
     return size
 
 

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from psycopg.errors import DeadlockDetected, LockNotAvailable, UniqueViolation
 
-from feedback.contract.record import Record, claim_token
+from feedback.contract.record import HEADER_SIZE, Record, claim_token
 from feedback.journal.claimed_rows import DueRow, UnreadableRow, read_records, verdict_of
 from feedback.journal.coalescing import Superseded
 from feedback.journal.commits import Commits
@@ -214,7 +214,7 @@ def _claim_rounds(
             break
         if number == _ROUNDS - 1:  # what is due of those before may be held up for long
             shares = {kind: shares.get(kind, 1) for kind, n in room.items() if n}
-        bounded = {**values, "bytes": left, "most": most}
+        bounded = {**values, "bytes": left, "most": most, "header": HEADER_SIZE}
         got = _claim_shares(connection, shares, bounded, schema)
         rows += got
         for kind, share in shares.items():

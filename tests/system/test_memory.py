@@ -18,10 +18,19 @@ FIRST, LAST = 500, 4_500
 GROWTH = 32 << 20
 """Bytes that the main process may grow by meanwhile."""
 MOST = 100
+HEADERS = 99_990
+"""Empty ones of a message: two bytes each, and a hundred in memory."""
+HEAVY = 60
+"""Messages with so many headers, together 12 MB."""
 
 
 def rss(pid: int) -> int:
     return int(Path(f"/proc/{pid}/statm").read_text().split()[1]) * 4096
+
+
+def highest_rss(pid: int) -> int:
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
 
 def fill(bench: Bench) -> None:
@@ -49,4 +58,21 @@ def test_it_grows_neither_with_its_backlog_nor_with_what_is_finished(bench: Benc
     eventually(lambda: finished(LAST), WAIT, lambda: instance.log)
     grown = rss(instance.process.pid) - before
     assert grown < GROWTH, f"{grown >> 20} MiB"
+    assert instance.stop() == 0
+
+
+def test_headers_count_for_what_they_take(bench: Bench) -> None:
+    """Small messages with very many headers are none, and are not taken as if they were."""
+    producer = Producer({"bootstrap.servers": bench.stack.kafka, "linger.ms": 20})
+    for number in range(HEAVY):
+        name = f"h-{number}".encode()
+        headers: list[tuple[str, str | bytes | None]] = [("ce_id", name), ("ce_type", b"slow")]
+        producer.produce(
+            bench.topic, b'{"seconds": 0}', name, headers=headers + [("", b"")] * HEADERS
+        )
+    assert producer.flush(60) == 0
+    instance = bench.start(ONCEPOOL_GRACE="3")
+    eventually(lambda: bench.done() >= HEAVY, WAIT, lambda: instance.log)
+    most = highest_rss(instance.process.pid)
+    assert most < 512 << 20, f"{most >> 20} MiB"
     assert instance.stop() == 0

@@ -13,6 +13,8 @@ MOST: Final = 64 * 1024
 """Characters that are shown."""
 HIDDEN: Final = "•••"
 _DEEPEST: Final = 100
+_FOR_EACH: Final = 16
+"""Characters that a header counts for beside its own."""
 
 
 class Shown(NamedTuple):
@@ -50,8 +52,16 @@ class PayloadView:
         return self._cut(text, said)
 
     def headers(self, pairs: Iterable[tuple[str, bytes | None]]) -> list[tuple[str, str]]:
-        """Names and texts."""
-        return [(name, self._header(name, value)) for name, value in pairs]
+        """Names and texts, as far as so many characters show them."""
+        pairs, shown, left = list(pairs), list[tuple[str, str]](), self._most
+        for name, value in pairs:
+            if left <= 0:
+                shown.append(("…", f"{len(pairs) - len(shown)} more"))
+                break
+            text = self._header(name, value)[:left]
+            shown.append((name[:left], text))
+            left -= len(name) + len(text) + _FOR_EACH
+        return shown
 
     def _header(self, name: str, value: bytes | None) -> str:
         if name.lower().removeprefix("ce_") in self._masked:

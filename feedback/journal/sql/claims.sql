@@ -21,12 +21,15 @@ SELECT type, extract(epoch FROM {nearest due_at} - statement_timestamp())::float
 -- statement_timestamp(), as a volatile clock_timestamp() would keep the index from being used; and
 -- ctid = ANY, as a join on id becomes a scan of the table.
 -- A row whose reference has a live claim, or one that is newer, waits behind it. Of what is found as
--- much is taken as is wanted in all, and in bytes, with the row that goes beyond those.
+-- much is taken as is wanted in all, and in bytes, with the row that goes beyond those. A header counts
+-- for what it takes in memory beside its content, as in feedback/contract/record.py.
 WITH due AS MATERIALIZED (
     SELECT found.*
     FROM unnest(%(types)s::text[], %(shares)s::int[]) AS wanted(type, share), LATERAL (
         SELECT r.ctid, r.due_at, r.created_at, coalesce(octet_length(r.payload), 0)
-               + coalesce(pg_column_size(r.headers), 0) AS size
+               + coalesce(octet_length(r.headers::text), 0) + %(header)s * CASE
+                   WHEN jsonb_typeof(r.headers) = 'array' THEN jsonb_array_length(r.headers) ELSE 0
+               END AS size
         FROM {schema}.requests r
         WHERE r.state = 'waiting' AND r.type = wanted.type AND r.due_at <= statement_timestamp()
           AND (r.token IS NULL OR %(expired)s)

@@ -61,6 +61,14 @@ def test_a_claim_ends_with_the_row_that_is_more_than_the_bytes_it_may_take(
     assert ids(take(rows, order=3)) == ["r4", "r5"]
 
 
+def test_a_claim_counts_headers_for_what_they_take_in_memory(rows: WaitingRows) -> None:
+    """Empty ones of one name: the database keeps a thousand in a few hundred bytes."""
+    for n in range(6):
+        rows.add(f"r{n}", type=f"t{n % 2}", due_in=n - 10.0, headers=[("", b"")] * 1000)
+    assert ids(take(rows, most_bytes=250_000)) == ["r0", "r1"]
+    assert ids(take(rows, order=2)) == ["r2", "r3", "r4", "r5"]
+
+
 def test_a_record_is_what_the_message_was(rows: WaitingRows) -> None:
     stored = [
         ("ce_type", b"elsewhere"), ("ce_id", b"another"), ("ce_notbefore", b"2026-01-01T00:00:00Z"),

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import json
+import tracemalloc
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
@@ -368,4 +369,17 @@ def test_headers_for_refuses_what_a_consumer_would_refuse(arguments: dict[str, A
 def test_record_size_counts_content() -> None:
     empty = record_size(record(None, None, key=None))
     full = record_size(record([("name", b"1234"), ("null", None)], b"12345678", key=b"12"))
-    assert full - empty == 8 + 2 + 4 + 4 + 4
+    assert full - empty > 8 + 2 + 4 + 4 + 4
+
+
+def test_record_size_counts_what_headers_take_in_memory() -> None:
+    tracemalloc.start()
+    try:
+        before, _ = tracemalloc.get_traced_memory()
+        # As a client makes them: each name and content is an object of its own.
+        headers = [(bytes(b"%d" % n).decode(), b"%d" % n) for n in range(10_000)]
+        after, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    most = record_size(record(headers, None)) - record_size(record([], None))
+    assert 0.9 * (after - before) < most < 1.5 * (after - before)

@@ -58,6 +58,14 @@ def test_secret_fields_are_hidden_wherever_they_stand() -> None:
     ]  # fmt: skip
 
 
+def test_headers_are_shown_as_far_as_the_characters_go() -> None:
+    view = PayloadView(["card"], most=1000)
+    shown = view.headers([("", b"")] * 99_990)
+    assert len(shown) < 100
+    assert shown[-1] == ("…", f"{99_990 - len(shown) + 1} more")
+    assert view.headers([("a", bytes(5000)), ("card", b"4111")])[0][1] == "\0" * 1000
+
+
 def test_lines_that_differ() -> None:
     assert differing("a\nb\nc", "a\nx\nc\nd") == ({1}, {1, 3})
 

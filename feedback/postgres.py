@@ -74,7 +74,7 @@ def open_connection(
     )
     # Whatever the database has: in any other, who was waited for makes a transaction fail.
     connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
-    wanted = {name: f"{_milliseconds(seconds)}ms" for name, seconds in (timeouts or {}).items()}
+    wanted = {name: f"{milliseconds(seconds)}ms" for name, seconds in (timeouts or {}).items()}
     settings = _SERVER_SIDE | _FORMS | wanted
     if connection.info.server_version >= _TRANSACTIONS_TIMED:
         settings = {"transaction_timeout": "0"} | settings
@@ -101,6 +101,6 @@ def cut(connection: Connection) -> None:
         twin.shutdown(socket.SHUT_RDWR)
 
 
-def _milliseconds(seconds: float) -> int:
+def milliseconds(seconds: float) -> int:
     """Not more than PostgreSQL takes, about 25 days; more than 0 stays that, as 0 is no limit."""
     return math.ceil(min(seconds * 1000, _LONGEST_TIMEOUT))

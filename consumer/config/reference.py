@@ -49,6 +49,8 @@ url = "postgresql://shop@db/shop"
 url = "redis://cache:6379/0"
 ```
 
+Seconds may be fractions, and no more than ten years.
+
 A name that no setting has is refused, with the nearest one that exists: a misspelt name would
 leave a default in force without a word. The same goes for environment variables that begin with
 `ONCEPOOL_`; an empty variable counts as not set. Sizes take units (`64MiB`), lists commas.

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import json
 import re
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_settings import NoDecode
+
+from feedback.contract.headers import LONGEST_DELAY
 
 TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 SENDER = re.compile(r"[a-zA-Z0-9._-]{1,100}")
@@ -83,7 +85,8 @@ Topics = Annotated[list[Topic], NoDecode, BeforeValidator(_split), AfterValidato
 Sender = Annotated[str, AfterValidator(_sender_name)]
 Senders = Annotated[list[Sender], NoDecode, BeforeValidator(_split), AfterValidator(_each_once)]
 Types = Annotated[list[str], NoDecode, BeforeValidator(_split), AfterValidator(_each_once)]
-Seconds = Annotated[float, Field(gt=0, allow_inf_nan=False)]
+_LONGEST: Final = LONGEST_DELAY.total_seconds()
+Seconds = Annotated[float, Field(gt=0, le=_LONGEST, allow_inf_nan=False)]
 Properties = Annotated[
     dict[str, str | bool | int | float],
     NoDecode,
@@ -91,7 +94,7 @@ Properties = Annotated[
     BeforeValidator(dotted),
     _from_json('{"client.id": "shop"}'),
 ]
-SecondsOrZero = Annotated[float, Field(ge=0, allow_inf_nan=False)]
+SecondsOrZero = Annotated[float, Field(ge=0, le=_LONGEST, allow_inf_nan=False)]
 
 
 class OutboxRoute(BaseModel):

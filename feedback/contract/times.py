@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Final
 
 EARLIEST: Final = datetime.fromtimestamp(0, UTC)
@@ -29,3 +29,10 @@ def microseconds(seconds: float) -> int:
         return 0
     # Three times for each request, and min() would take as long as all the rest.
     return _LATEST_MICROSECONDS if seconds >= _LATEST_SECONDS else round(seconds * 1_000_000)
+
+
+def later(time: datetime, seconds: float) -> datetime:
+    """The time so many seconds after `time`, 0 or more, or the latest one that can be kept."""
+    return (
+        LATEST if seconds >= (LATEST - time).total_seconds() else time + timedelta(seconds=seconds)
+    )

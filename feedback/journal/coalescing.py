@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from operator import attrgetter
 from typing import Any, NamedTuple, TypeAlias
 
@@ -19,6 +19,7 @@ from psycopg import sql
 from feedback.contract.headers import reply_channel
 from feedback.contract.record import Headers
 from feedback.contract.states import State
+from feedback.contract.times import later
 from feedback.journal.rows import readable_headers_of
 from feedback.status.status import StatusFields, StatusWrite
 
@@ -172,8 +173,8 @@ def judge(
         if best != winner.id:
             continue
         since = now if waiter is None else min(waiter.window_start, now)
-        last = since + timedelta(seconds=winner.window_cap)
-        due = min(now + timedelta(seconds=winner.window), max(now, last))
+        last = later(since, winner.window_cap)
+        due = min(later(now, winner.window), max(now, last))
         verdict.due[winner.id] = (due, since)
         if waiter is not None:
             verdict.ousted.append((waiter, winner.id))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from feedback.contract.headers import LONGEST_DELAY
 from feedback.contract.states import State
-from feedback.contract.times import moment
+from feedback.contract.times import later, moment
 from feedback.journal.coalescing import Arrival, CoalescingDecision
 from processing.handlers.options import WINDOWS
 from processing.handlers.outcomes import Outcome
@@ -64,7 +64,7 @@ def decide(
             return (outcome if policy.attempts == 1 else replace(outcome, state=State.DEAD)), used
     due = retry.due(now) if retry is not None else None
     if due is None:
-        due = now + timedelta(seconds=policy.pause(max(1, used), draw))
+        due = later(now, policy.pause(max(1, used), draw))
     due = min(max(due, now), now + LONGEST_DELAY)
     return replace(outcome, state=State.WAITING, due=due), used
 

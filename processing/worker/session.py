@@ -7,7 +7,6 @@ round trip at most, and nothing happens behind the executor's back.
 from __future__ import annotations
 
 import contextlib
-import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from time import monotonic
 from typing import Any
@@ -23,6 +22,7 @@ from feedback.journal.commits import LIFE, fate_of
 from feedback.journal.connections import open_connection
 from feedback.journal.database_errors import Outage, outage_of
 from feedback.journal.probe import takes_writes
+from feedback.postgres import milliseconds
 from processing.worker.database_clock import SECONDS, DatabaseClock
 from processing.worker.gathering_pipeline import GatheringPipeline
 from processing.worker.guarded_cursor import Failures, GuardedCursor
@@ -228,7 +228,7 @@ class Session:
         wait = self._options["lock_timeout"]
         if seconds is not None:
             wait = min(wait or seconds, seconds)
-        self._send(b"SET LOCAL lock_timeout = %d" % math.ceil(1000 * wait))
+        self._send(b"SET LOCAL lock_timeout = %d" % milliseconds(wait))
 
     def put_back(self) -> None:
         """Undoes for the journal's rows what a handler's SET LOCAL said of how they are read."""

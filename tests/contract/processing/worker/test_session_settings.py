@@ -9,6 +9,7 @@ import psycopg
 import pytest
 
 from processing import App, Request
+from processing.worker.session import Session
 from stack import Stack
 from tests.support.executor import Bench
 
@@ -79,3 +80,16 @@ def test_a_session_s_own_form_of_times_does_not_matter(setting: Bench) -> None:
         setting.run(setting.record("a", "pay", ""))
     assert (setting.rows(), setting.effects()) == ({"a": ("done", "ok")}, ["a"])
     assert setting.state("a") == ("done", "ok")
+
+
+def test_a_lock_is_waited_for_as_long_as_the_database_can_count(stack: Stack) -> None:
+    session = Session(
+        stack.database, lambda _: None, lock_timeout=3e8, statement_timeout=3e8, idle_timeout=1e15,
+        prepare_threshold=None,
+    )  # fmt: skip
+    session.connect()
+    session.begin()
+    session.wait_at_most(None)
+    assert session.cursor().execute("SHOW lock_timeout").fetchone() == ("2147483647ms",)
+    session.commit()
+    session.connection.close()

@@ -144,6 +144,7 @@ def test_an_empty_variable_counts_as_not_set() -> None:
         ("grace", "0", "grace = '0' .*greater than 0"),
         ("grace", "-1", "grace = '-1' .*greater than 0"),
         ("grace", "inf", "grace = 'inf' .*finite"),
+        ("lease", "1e15", "lease = '1e15' .*less than or equal to"),
         ("max_in_hand", "0", "max_in_hand = '0' .*greater than or equal to 1"),
         ("ordering", "random", "'key', 'partition' or 'none'"),
         ("kafka_topics", "a,a", "a is named twice"),

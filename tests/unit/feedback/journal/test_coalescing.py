@@ -38,6 +38,12 @@ def test_the_newest_waits_and_the_others_are_superseded() -> None:
     assert verdict.ousted == []
 
 
+def test_a_window_beyond_the_calendar_ends_with_it() -> None:
+    for window, cap in ((1e12, 1e13), (1e308, float("inf"))):
+        endless = arrival("a", window=window, cap=cap)
+        assert judge([endless], [waiter("w")], {}, NOW).due == {"a": (LATEST, NOW)}
+
+
 def test_a_newer_one_ousts_what_waits_and_an_older_one_does_not() -> None:
     old = waiter("old", 1)
     verdict = judge([arrival("new", 2)], [old], {}, NOW)

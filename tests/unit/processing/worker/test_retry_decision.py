@@ -52,6 +52,16 @@ def test_what_ends_a_process_is_a_failure_like_any_other(error: BaseException) -
     )
 
 
+@pytest.mark.parametrize(
+    "policy", [{"base": 1e12}, {"base": 1e300}, {"factor": 1e300, "cap": 1e300}]
+)
+def test_a_pause_beyond_the_calendar_is_as_long_as_anything_may_wait(
+    policy: dict[str, float],
+) -> None:
+    endless = RetryPolicy(attempts=9, jitter=0, **policy)
+    assert step(ValueError(), endless, used=2)[0].due == NOW + LONGEST_DELAY
+
+
 def test_other_ends_are_no_failures() -> None:
     assert step(Reject("no_funds"))[0].state == State.REJECTED
     done = Outcome(State.DONE, "ok")

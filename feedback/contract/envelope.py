@@ -6,7 +6,6 @@ JSON envelope around its payload (structured mode, which is unfolded to the firs
 
 from __future__ import annotations
 
-import time as clock
 from dataclasses import dataclass
 
 from feedback.contract.cloudevents import is_structured, unfold
@@ -49,11 +48,11 @@ class Envelope:
     def exact_time(self) -> float:
         """The producer's time, by which requests of one reference are told newer from older.
 
-        In seconds, with what their ids say of it. One that is still to come counts as now: it is a
-        wrong clock's, and no later request of its reference could ever be the newer one.
+        In seconds, with what their ids say of it. One that is still to come by the database's clock
+        is to count as now: it is a wrong clock's, and no later request of its reference could ever
+        be the newer one.
         """
-        exact = self.time if self.options.time is not None else time_within(self.time, self.id)
-        return min(exact, clock.time())
+        return self.time if self.options.time is not None else time_within(self.time, self.id)
 
 
 def read(record: Record) -> Envelope:

@@ -60,7 +60,7 @@ def read_task(
     envelope = read(record) if decoder is None else decode(decoder, record)
     if isinstance(envelope, Skip):
         return envelope
-    task = Task(index, record, envelope)
+    task = Task(index, record, envelope, limits.time)
     if claim is not None:
         task.claim = claim_token(limits.instance, claim)
         _read_open_hold(task)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from datetime import datetime
 from typing import Any, Final, NamedTuple
 
@@ -40,17 +41,25 @@ class Task:
     __slots__ = (
         "asked_run", "claim", "claimed_run", "deaths", "decoded", "doubted_attempt", "envelope",
         "final", "fingerprint", "first_hold", "follow_ups", "handler", "hides_fingerprint",
-        "hold_open", "hold_was_open", "index", "losses", "lost", "outcome", "payload", "record",
-        "reference", "result", "seconds", "started", "stored", "timeout", "traced", "used",
-        "window_start",
+        "hold_open", "hold_was_open", "index", "losses", "lost", "now", "outcome", "payload",
+        "record", "reference", "result", "seconds", "started", "stored", "timeout", "traced",
+        "used", "window_start",
     )  # fmt: skip
 
     traced: Any  # the context of its run's span; not set where that has none
 
-    def __init__(self, index: int, record: Record, envelope: Envelope) -> None:
+    def __init__(
+        self,
+        index: int,
+        record: Record,
+        envelope: Envelope,
+        now: Callable[[], float] = time.time,
+    ) -> None:
+        """`now` is the time by the database's clock, in seconds since the epoch."""
         self.index = index
         self.record = record
         self.envelope = envelope
+        self.now = now
         self.handler: Handler | None = None
         self.payload: Any = None
         self.fingerprint: bytes | None = None
@@ -165,7 +174,7 @@ class Task:
         e = self.envelope
         # Only among those of one reference, as it may have one, the part of a millisecond matters.
         exact = self.reference is not None or self.hold_open
-        return moment(e.exact_time if exact else min(e.time, time.time()))
+        return moment(min(e.exact_time if exact else e.time, self.now()))
 
     @property
     def crashes(self) -> int:

@@ -37,7 +37,7 @@ def test_pauses_windows_and_follow_ups_are_as_long_as_they_say(
         assert ends[name].state == "done"
         assert len(entered[name]) == 3
         assert min(later - earlier for earlier, later in pairwise(entered[name])) > PAUSE
-    # Which of two the newer one is goes by what was read last where the worker's clock is behind.
+    # Either is the newer one: they were sent within what a reading of a clock may be wrong by.
     assert {ends[first].state, ends[last].state} == {"superseded", "done"}
     (ran,) = (name for name in (first, last) if ends[name].state == "done")
     assert entered[ran][0] - begun > PAUSE

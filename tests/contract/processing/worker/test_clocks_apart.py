@@ -82,6 +82,26 @@ def test_a_window_holds(queue: Queue, wait: Wait) -> None:
     assert 0 < wait("b") < 120
 
 
+@pytest.mark.usefixtures("wait")
+def test_the_newer_one_is_the_one_that_was_sent_last(queue: Queue, apart: timedelta) -> None:
+    """Though it is still to come by the worker's clock, and is read first."""
+    older, newer = ((_by_database(apart) - timedelta(seconds=s)).isoformat() for s in (60, 10))
+    queue.run(queue.record("newer", "count", {"sku": "s"}, ce_time=newer))
+    queue.run(queue.record("older", "count", {"sku": "s"}, ce_time=older))
+    assert queue.row("older")["superseded_by"] == "newer"
+    assert queue.row("newer")["state"] == "waiting"
+
+
+@pytest.mark.usefixtures("wait")
+def test_what_is_still_to_come_counts_as_now(queue: Queue, apart: timedelta) -> None:
+    """By the clock that says what is due, whatever the worker's says."""
+    early = (_by_database(apart) + timedelta(seconds=60)).isoformat()
+    queue.run(queue.record("early", "count", {"sku": "s"}, ce_time=early))
+    late = _by_database(apart) + timedelta(seconds=1)
+    queue.run(queue.record("last", "count", {"sku": "s"}, ce_time=late.isoformat()))
+    assert queue.row("early")["superseded_by"] == "last"
+
+
 def test_a_window_that_another_instance_has_begun_is_cut_at_its_cap(
     queue: Queue, wait: Wait, apart: timedelta
 ) -> None:

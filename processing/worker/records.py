@@ -26,6 +26,7 @@ from feedback.contract.states import (
     WORKER_DIED,
     State,
 )
+from feedback.contract.times import moment
 from feedback.journal.coalescing import Superseded
 from feedback.journal.result_outbox import ResultRecord, add_results
 from feedback.journal.rows import HOLD_OPEN, FailedRun, RequestRow, StoredRequest, headers_json
@@ -217,13 +218,17 @@ def running_status(task: Task, now: datetime) -> StatusWrite:
 def stored_status(
     task: Task, stored: StoredRequest, handler: Handler | None, now: datetime
 ) -> StatusWrite:
-    """The status of the row that stands under its id; `handler` is the row's type's."""
+    """The status of the row that stands under its id; `handler` is the row's type's.
+
+    Where that waits it lives until then by the database's clock, as the row says when.
+    """
     own = handler is not None and handler.custom_fingerprint
     status = stored.status(now, tell_fingerprint=not (own or task.decoded))
     return StatusWrite.of(
         status,
         ttl=None if handler is None else handler.status_ttl,
         reply_to=task.envelope.reply_to,
+        now=None if status.retry_at is None else moment(task.now()),
     )
 
 

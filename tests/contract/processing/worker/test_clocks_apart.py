@@ -58,6 +58,19 @@ def test_the_next_attempt_comes_after_its_pause(
     assert 0 < wait("a") < 200
 
 
+@pytest.mark.usefixtures("wait")
+def test_what_a_resend_is_told_of_a_row_lives_until_that_is_due(
+    queue: Queue, answers: dict[str, Any]
+) -> None:
+    answers["a"] = OSError("away")
+    queue.run(queue.record("a", "picky", {}))
+    queue.ways.clear()
+    queue.run(queue.record("a", "picky", {}))
+    assert queue.told("a")["state"] == "waiting"
+    [ttl] = [ttl for name, ttl, *_ in queue.ways if name == "a"]
+    assert DEFAULT_TTL < ttl <= DEFAULT_TTL + 50
+
+
 @pytest.mark.parametrize("kind", ["pay", "pure", "call"])
 def test_a_retry_that_does_not_count_waits_all_the_same(
     queue: Queue, wait: Wait, answers: dict[str, Any], kind: str

@@ -52,7 +52,7 @@ from consumer.intake.topic_watch import LOOK_EVERY, TopicWatch, topics_of
 from feedback.broker_probe import LOST, BrokerProbe
 from processing.logs import BoundLogger
 
-AT_ONCE = 16
+AT_ONCE = 32
 """Messages taken from the client by one call. It makes objects of the headers of all of them before
 any can be looked at, some 70 bytes each; calls for more take no less time."""
 MANY_HEADERS = 50_000

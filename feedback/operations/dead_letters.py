@@ -54,8 +54,8 @@ def list_dead(
     Filters, each None or missing where it does not matter: kind, type (`*` stands for anything; a
     message's is what its header says), types (several such texts, of which one has to fit),
     reason, since (aware datetime), search (a text in id, type, reason, detail or payload). With
-    `most_bytes` payloads are left out, None, once those of the rows before are so many bytes
-    together; `payload_bytes` is the length of each.
+    `most_bytes` payloads and headers are left out, None, once those of the rows before are so many
+    bytes together; `payload_bytes` is the length of each payload.
     """
     text, values = _latest("list_dead", filters, schema)
     if most_bytes is not None:
@@ -63,6 +63,8 @@ def list_dead(
     with connection.cursor(row_factory=dict_row) as cursor:
         given = {**values, "limit": limit, "most_bytes": most_bytes}
         rows = cursor.execute(text, given).fetchall()
+    if most_bytes is not None:
+        return _with_told_types(rows)
     return [{**row, "type": row["type"] or header_type(row["headers"])} for row in rows]
 
 
@@ -81,6 +83,11 @@ def list_dead_heads(
     text, values = _latest("list_dead_heads", filters, schema, newest)
     with connection.cursor(row_factory=dict_row) as cursor:
         rows = cursor.execute(text, {**values, "limit": limit}).fetchall()
+    return _with_told_types(rows)
+
+
+def _with_told_types(rows: list[Row]) -> list[Row]:
+    """The type of a message is what its header says, which the database has looked for."""
     for row in rows:
         told = row.pop("ce_type")
         row["type"] = row["type"] or (told and bytes(told).decode(errors="replace"))

@@ -26,13 +26,19 @@ def payload_parser(type: str, shape: Shape, own: Callable[[Any], Any] | None) ->
     It raises InvalidPayload. `own` is the type's own fingerprint function, called with the
     payload object.
     """
+    again: Callable[[bytes], Any]
     if shape.raw:
-        parse = _raw(type)
+        parse, again = _raw(type), _same
     elif shape.adapter is None:
-        parse = _plain(type, shape)
+        parse, again = _plain(type, shape), parse_json
     else:
-        parse = _validated(type, shape, shape.adapter.validate_json)
-    return parse if own is None else _with_own_fingerprint(type, parse, own)
+        again = shape.adapter.validate_json
+        parse = _validated(type, shape, again)
+    return parse if own is None else _with_own_fingerprint(type, parse, again, own)
+
+
+def _same(payload: bytes) -> bytes:
+    return payload
 
 
 def _raw(type: str) -> Parse:
@@ -71,7 +77,11 @@ def _validated(type: str, shape: Shape, validate: Callable[[bytes], Any]) -> Par
     return parse
 
 
-def _with_own_fingerprint(type: str, parse: Parse, own: Callable[[Any], Any]) -> Parse:
+def _with_own_fingerprint(
+    type: str, parse: Parse, again: Callable[[bytes], Any], own: Callable[[Any], Any]
+) -> Parse:
+    """`again` makes another object of a payload that `parse` has taken."""
+
     def parse_with_own(payload: bytes | None, content_type: str) -> tuple[Any, bytes]:
         mark = own(parse(payload, content_type)[0])
         if isinstance(mark, str):
@@ -79,7 +89,7 @@ def _with_own_fingerprint(type: str, parse: Parse, own: Callable[[Any], Any]) ->
         elif not isinstance(mark, bytes):
             mark = canonical(mark)
         # The function may have changed what it was given.
-        return parse(payload, content_type)[0], digest_bytes(type, mark)
+        return again(payload or b""), digest_bytes(type, mark)
 
     return parse_with_own
 

@@ -84,7 +84,7 @@ class Retry(Exception):
         """When it may run again, or None where the retry policy decides."""
         if self.after is not None:
             # Milliseconds where seconds are meant lie beyond any date; a Decimal is no float.
-            return now + timedelta(seconds=min(float(self.after), LONGEST_DELAY.total_seconds()))
+            return now + timedelta(seconds=float(min(self.after, LONGEST_DELAY.total_seconds())))
         return self.at
 
 

@@ -7,12 +7,13 @@ import difflib
 import itertools
 import sys
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import BaseModel
 
 from feedback.contract.payloads import write_json
+from feedback.contract.times import later
 from processing.handlers.errors import OncepoolError
 from processing.handlers.handler import Handler
 from processing.handlers.request import Request
@@ -35,7 +36,7 @@ def request_for(handler: Handler, payload: Any, given: dict[str, Any]) -> Reques
         "key": None,
         "attempt": 1,
         "headers": {},
-        "deadline": datetime.now(UTC) + timedelta(seconds=seconds),
+        "deadline": later(datetime.now(UTC), seconds),
         "topic": "test",
         "partition": 0,
         "offset": 0,

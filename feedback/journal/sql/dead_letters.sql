@@ -23,11 +23,15 @@ SELECT kind, id, request_id, type, reason, detail, at, topic, partition, kafka_o
 SELECT * FROM
 
 -- name: dead_within
--- list_dead stands behind it: of its rows those have their payload that are so many bytes together.
-SELECT kind, id, request_id, type, reason, detail, at, topic, partition, kafka_offset, key, headers,
+-- list_dead stands behind it: of its rows those have payload and headers that are so many bytes together.
+SELECT kind, id, request_id, type, reason, detail, at, topic, partition, kafka_offset, key,
+       CASE WHEN bytes <= %(most_bytes)s THEN headers END AS headers,
        CASE WHEN bytes <= %(most_bytes)s THEN payload END AS payload,
-       octet_length(payload) AS payload_bytes
-FROM (SELECT *, sum(octet_length(payload))
+       octet_length(payload) AS payload_bytes, (
+           SELECT {header_value h} FROM jsonb_array_elements(
+               CASE WHEN jsonb_typeof(headers) = 'array' THEN headers ELSE '[]' END) h
+           WHERE type IS NULL AND h->>0 = 'ce_type' AND h->>1 <> '' LIMIT 1) AS ce_type
+FROM (SELECT *, sum(coalesce(octet_length(payload), 0) + coalesce(octet_length(headers::text), 0))
           OVER (ORDER BY at DESC, id, request_id ROWS UNBOUNDED PRECEDING) AS bytes FROM
 
 -- name: list_dead_heads

@@ -119,6 +119,14 @@ def test_lists_are_bounded(journal: Journal, letter: Callable[..., int]) -> None
     assert [(r["payload"], r["payload_bytes"]) for r in rows] == [
         (b"x" * 100, 100), (None, 100), (None, None),
     ]  # fmt: skip
+    # So are very many headers, of which a type is read all the same.
+    many = orjson.dumps([["ce_type", "YS5i"], *[["", ""]] * 99_990]).decode()
+    letter(at=AT + timedelta(seconds=3), headers=many)
+    rows = list_dead(journal.connection, {}, 1, most_bytes=200_000, **given)
+    assert [(r["type"], r["headers"]) for r in rows] == [("a.b", None)]
+    journal.connection.execute(
+        f"DELETE FROM {journal.schema}.dead_letters WHERE id = {rows[0]['id']}".encode()
+    )
     # Others that stand before are none of his page.
     rows = list_dead(journal.connection, {"types": ["payment.*"]}, 1, **given)
     heads = list_dead_heads(journal.connection, {"types": ["payment.*"]}, 1, **given)

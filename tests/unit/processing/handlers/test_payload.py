@@ -19,6 +19,7 @@ from typing_extensions import TypedDict
 from feedback.contract.fingerprint import fingerprint
 from feedback.contract.payloads import has_long_number, parse_json
 from processing import App, InvalidPayload
+from processing.handlers import codec
 from processing.handlers.handler import Handler
 
 JSON = "application/json"
@@ -232,6 +233,24 @@ def test_own_fingerprint(own: Any) -> None:
     with pytest.raises(InvalidPayload) as caught:
         handler.parse(b"{", JSON)
     assert len(caught.value.fingerprint) == 16
+
+
+@pytest.mark.parametrize("annotation", [dict, Any, list[dict[str, int]] | dict[str, int]])
+def test_an_own_fingerprint_may_change_what_it_is_given(
+    annotation: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And the canonical form, of which none is made of its payload, is not written twice."""
+    written: list[Any] = []
+    monkeypatch.setattr(codec, "canonical", lambda value: written.append(value) or b"")
+    app = App()
+
+    @app.handler("t", fingerprint=lambda payload: str(payload.pop("n")))
+    def function(payload: Any) -> None: ...
+
+    function.__annotations__["payload"] = annotation
+    app.start_worker({})
+    assert app.handlers["t"].parse(b'{"n":1}', JSON)[0] == {"n": 1}
+    assert len(written) == 1
 
 
 def test_what_a_validator_raises_by_mistake_comes_through() -> None:

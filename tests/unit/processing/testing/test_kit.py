@@ -179,3 +179,13 @@ def test_fake_cursor_answers_in_order() -> None:
     with pytest.raises(AssertionError, match=r"after 'd'.*no answer left"):
         tx.fetchone()
     assert [sql for sql, _ in tx.statements] == ["a", "b", "c", "c", "d"]
+
+
+def test_a_time_beyond_the_calendar_is_its_end() -> None:
+    endless = App()
+
+    @endless.handler("t", timeout=1e15)
+    def function(payload: Any, request: Request[Any]) -> int:
+        return request.deadline.year
+
+    assert run(endless, "t", 1).result == 9999

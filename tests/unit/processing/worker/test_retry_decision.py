@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
+from decimal import Decimal
 
 import pytest
 from hypothesis import given
@@ -77,6 +78,8 @@ def test_the_handler_says_when_it_runs_again() -> None:
     assert step(Retry(at=NOW + timedelta(days=2)))[0].due == NOW + timedelta(days=2)
     assert step(Retry(at=NOW - timedelta(days=2)))[0].due == NOW
     assert step(Retry(at=NOW + timedelta(days=9999)))[0].due == NOW + LONGEST_DELAY
+    for seconds in (1e300, 10**400, Decimal("1e400")):
+        assert step(Retry(after=seconds))[0].due == NOW + LONGEST_DELAY  # type: ignore[arg-type]
     assert step(Retry())[0].due == NOW + timedelta(seconds=2)
     assert step(Retry(after=1), used=2)[0].state == State.DEAD
 

@@ -140,6 +140,7 @@ class Kafka:
 
     def poll(self, most: int, timeout: float) -> list[Event]:
         self._join()
+        self._topics.tend()
         if self._brokers.lost(self._consumer):
             self._replace_lost()
         self._brokers.before_serving()

@@ -47,8 +47,8 @@ from processing.logs import BoundLogger, RateLimited
 
 REJOIN_LIMIT = 30.0
 """Seconds after which a rejoin does not wait any longer for the assignment to become empty."""
-SLOW_COMMIT = 10.0
-"""Seconds between two lines about a commit that waits for its answer."""
+COMPLAIN_EVERY = 10.0
+"""Seconds between two lines about a commit that waits for its answer, or a thread to leave with."""
 
 
 class Loop:
@@ -291,7 +291,7 @@ class Loop:
     def _complain(self, now: float) -> None:
         self._flood.flush()
         since = self._commit.open_since
-        if since is not None and now - max(since, self._complained) > SLOW_COMMIT:
+        if since is not None and now - max(since, self._complained) > COMPLAIN_EVERY:
             self._complained = now
             self._log.warning("a commit waits for its answer", seconds=round(now - since, 1))
 
@@ -325,10 +325,18 @@ class Loop:
     def leave(self) -> None:
         """Leaves the group, in a thread of its own: that may hang while brokers are away.
 
-        From here on that thread owns the client, and turns only tend the pool.
+        From here on that thread owns the client, and turns only tend the pool. Where the system has
+        no thread left all stays as it is, and this is to be called again.
         """
-        self._leaving = threading.Thread(target=self._kafka.close, name="leave", daemon=True)
-        self._leaving.start()
+        leaving = threading.Thread(target=self._kafka.close, name="leave", daemon=True)
+        try:
+            leaving.start()
+        except RuntimeError as error:
+            if (now := self._clock()) - self._complained > COMPLAIN_EVERY:
+                self._complained = now
+                self._log.warning("the group can't be left yet", error=str(error))
+        else:
+            self._leaving = leaving
 
     @property
     def leaving(self) -> bool:

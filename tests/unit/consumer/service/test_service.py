@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from processing.logs import get_logger
 from tests.support.consumer_records import records
 from tests.support.fake_kafka import FakeKafka
 from tests.support.fake_pool import FakeSupervisor
+from tests.support.thread_starts import refusing
 
 A = ("t", 0)
 GRACE = 1.0
@@ -298,6 +300,28 @@ def test_a_fatal_error_of_kafka_drains_and_ends_with_one(
     assert bench.run() == EXIT_FATAL
     assert "fenced" in capfd.readouterr().err
     assert "submit" not in bench.pool.calls
+
+
+def test_a_group_that_no_thread_could_be_started_to_leave_is_left_once_one_can(
+    bench: Bench, capfd: pytest.CaptureFixture[str]
+) -> None:
+    with ExitStack() as limit:
+        limit.enter_context(refusing("leave"))
+        bench.script = {5: lambda: bench.arrive(0, 1), 20: term, 60: limit.close}
+        assert bench.run(grace=30) == EXIT_CLEAN
+    assert bench.steps > 60
+    assert bench.kafka.calls == ["subscribe", "close"]
+    assert capfd.readouterr().out.count("the group can't be left yet") == 1
+
+
+def test_a_group_that_no_thread_could_be_started_to_leave_holds_up_no_end(
+    bench: Bench, capfd: pytest.CaptureFixture[str]
+) -> None:
+    bench.script = {5: lambda: bench.arrive(0, 1), 20: term}
+    with refusing("leave"):
+        assert bench.run() == EXIT_KILLED
+    assert bench.kafka.calls == ["subscribe"]
+    assert "not be left in time: no thread could be started" in capfd.readouterr().out
 
 
 @pytest.mark.parametrize("lasting", [False, True])

@@ -272,8 +272,8 @@ class Loop:
                     self.fatal = self.fatal or message
 
     def _read_back(self, places: Sequence[Place]) -> Found:
-        """Asks for committed offsets, for longer where the last question was not answered."""
-        found = self._kafka.committed(places, waits.READ_BACK_TIMEOUTS.after(self._unread + 1))
+        """Asks for committed offsets, for longer where the last questions were not answered."""
+        found = self._kafka.committed(places, waits.read_back_timeout(self._unread + 1))
         self._unread = 0 if found else self._unread + 1
         return found
 

@@ -7,7 +7,6 @@ commit what may be committed, deliver what is confirmed. Decisions are made by `
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,6 +35,7 @@ from consumer.intake.events import (
     Trouble,
 )
 from consumer.intake.flow_control import Crowding, FlowControl, Reason
+from consumer.intake.leaving import Leaving
 from consumer.intake.letting_go import LettingGo
 from consumer.intake.ports import KafkaClient, WorkerPool
 from consumer.intake.stats import LoopStats
@@ -47,8 +47,8 @@ from processing.logs import BoundLogger, RateLimited
 
 REJOIN_LIMIT = 30.0
 """Seconds after which a rejoin does not wait any longer for the assignment to become empty."""
-COMPLAIN_EVERY = 10.0
-"""Seconds between two lines about a commit that waits for its answer, or a thread to leave with."""
+SLOW_COMMIT = 10.0
+"""Seconds between two lines about a commit that waits for its answer."""
 
 
 class Loop:
@@ -79,7 +79,7 @@ class Loop:
         self._flood = RateLimited(log)
         self._clock = clock
         self._counts: Counter[str] = Counter()
-        self._leaving: threading.Thread | None = None
+        self._leaving = Leaving(kafka.close, log, clock)
         self._rejoin_until: float | None = None
         """A rejoin waits for the assignment to become empty, at most until then."""
         self._complained = 0.0
@@ -92,7 +92,7 @@ class Loop:
 
     def turn(self) -> None:
         """Waits a moment, then does all that can be done."""
-        if self._leaving is not None:
+        if self.leaving:
             self._pool.step(waits.BUSY_WAIT)
             self._pool.take_departed()
             return
@@ -291,7 +291,7 @@ class Loop:
     def _complain(self, now: float) -> None:
         self._flood.flush()
         since = self._commit.open_since
-        if since is not None and now - max(since, self._complained) > COMPLAIN_EVERY:
+        if since is not None and now - max(since, self._complained) > SLOW_COMMIT:
             self._complained = now
             self._log.warning("a commit waits for its answer", seconds=round(now - since, 1))
 
@@ -323,29 +323,20 @@ class Loop:
         self._act(self._commit.abandon())
 
     def leave(self) -> None:
-        """Leaves the group, in a thread of its own: that may hang while brokers are away.
+        """Leaves the group. Once that has begun turns only tend the pool.
 
-        From here on that thread owns the client, and turns only tend the pool. Where the system has
-        no thread left all stays as it is, and this is to be called again.
+        It is to be called again until it has, as the system may have no thread left for it.
         """
-        leaving = threading.Thread(target=self._kafka.close, name="leave", daemon=True)
-        try:
-            leaving.start()
-        except RuntimeError as error:
-            if (now := self._clock()) - self._complained > COMPLAIN_EVERY:
-                self._complained = now
-                self._log.warning("the group can't be left yet", error=str(error))
-        else:
-            self._leaving = leaving
+        self._leaving.begin()
 
     @property
     def leaving(self) -> bool:
-        return self._leaving is not None
+        return self._leaving.begun
 
     @property
     def left(self) -> bool:
         """The client is closed."""
-        return self._leaving is not None and not self._leaving.is_alive()
+        return self._leaving.over
 
     def stats(self) -> LoopStats:
         """A frozen look at the loop."""

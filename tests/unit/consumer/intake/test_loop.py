@@ -331,7 +331,7 @@ def test_a_commit_without_an_answer_is_given_up_and_complained_about(
     bench.kafka.silent = True
     bench.arrive(1)
     bench.turns()
-    bench.now += loop_module.COMPLAIN_EVERY + 1
+    bench.now += loop_module.SLOW_COMMIT + 1
     bench.turns()
     assert said == ["a commit waits for its answer"]
     bench.loop.abandon()

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -302,26 +301,18 @@ def test_a_fatal_error_of_kafka_drains_and_ends_with_one(
     assert "submit" not in bench.pool.calls
 
 
-def test_a_group_that_no_thread_could_be_started_to_leave_is_left_once_one_can(
-    bench: Bench, capfd: pytest.CaptureFixture[str]
+@pytest.mark.parametrize("lifted, code", [(True, EXIT_CLEAN), (False, EXIT_KILLED)])
+def test_a_group_that_no_thread_can_be_started_to_leave_is_left_later_or_holds_up_no_end(
+    bench: Bench, capfd: pytest.CaptureFixture[str], code: int, *, lifted: bool
 ) -> None:
-    with ExitStack() as limit:
+    with contextlib.ExitStack() as limit:
         limit.enter_context(refusing("leave"))
-        bench.script = {5: lambda: bench.arrive(0, 1), 20: term, 60: limit.close}
-        assert bench.run(grace=30) == EXIT_CLEAN
-    assert bench.steps > 60
-    assert bench.kafka.calls == ["subscribe", "close"]
-    assert capfd.readouterr().out.count("the group can't be left yet") == 1
-
-
-def test_a_group_that_no_thread_could_be_started_to_leave_holds_up_no_end(
-    bench: Bench, capfd: pytest.CaptureFixture[str]
-) -> None:
-    bench.script = {5: lambda: bench.arrive(0, 1), 20: term}
-    with refusing("leave"):
-        assert bench.run() == EXIT_KILLED
-    assert bench.kafka.calls == ["subscribe"]
-    assert "not be left in time: no thread could be started" in capfd.readouterr().out
+        bench.script = {20: term, 60: limit.close} if lifted else {20: term}
+        assert bench.run(grace=30 if lifted else GRACE) == code
+    assert bench.kafka.calls == ["subscribe", "close"][: 1 + lifted]
+    said = capfd.readouterr().out
+    assert said.count("the group can't be left yet") == 1
+    assert ("not be left in time: no thread could be started" in said) != lifted
 
 
 @pytest.mark.parametrize("lasting", [False, True])

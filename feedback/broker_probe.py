@@ -116,15 +116,24 @@ class BrokerProbe:
         """
         if self._look is None:
             if self._clock() >= self._look_at:
-                look = threading.Thread(target=self._ask, name="brokers", daemon=True)
-                look.start()
-                self._look = look
+                self._begin_look()
             return False
         if self._look.is_alive():
             return False
         self._look = None
         self._look_at = self._clock() + (0.0 if self._found else PAUSE)
         return self._found
+
+    def _begin_look(self) -> None:
+        """Once the system has a thread for it."""
+        look = threading.Thread(target=self._ask, name="brokers", daemon=True)
+        try:
+            look.start()
+        except RuntimeError as error:
+            log.warning("whether there are brokers is not looked for yet: %s", error)
+            self._look_at = self._clock() + PAUSE
+        else:
+            self._look = look
 
     def _ask(self) -> None:
         self._found = False
@@ -144,6 +153,18 @@ def in_callback() -> bool:
     It must wait for no other thread: that may be in such a callback, too.
     """
     return _within.callback
+
+
+def leave_aside(consumer: Any) -> None:
+    """Closes a consumer that is lost in a thread of its own.
+
+    It may take a minute to find that it can tell nobody. Where the system has no thread left it
+    does not try to: it ends once nothing refers to it, and the group sees that its session is over.
+    """
+    try:
+        threading.Thread(target=consumer.close, name="leave", daemon=True).start()
+    except RuntimeError as error:
+        log.warning("a client that is lost tells its group nothing of its end: %s", error)
 
 
 def _tell(name: str, given: Callable[..., object], *args: object) -> None:

@@ -229,9 +229,9 @@ class Commit:
         out = commit.verdict is Verdict.REJOIN and bool(self._assignment.places)
         if out and self.stopped:
             self.rejoining = True  # never done: nothing is told in the name of another membership
-        if commit.broken or (out and not commit.left):
-            return self._rejoin(BROKEN if commit.broken else commit.error)
-        return []
+        if commit.left or not (commit.broken or out):
+            return []  # what is on its way in the name of a member that is out is void
+        return self._rejoin(BROKEN if commit.broken else commit.error)
 
     def _rejoin(self, reason: str) -> list[Action]:
         if self.stopped or self.rejoining:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any, ParamSpec
 
@@ -11,6 +10,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from consumer.errors import KafkaRefused
 from consumer.intake.hearing import Hearing
 from consumer.intake.kafka_log import ClientLog
+from feedback.broker_probe import leave_aside
 
 P = ParamSpec("P")
 
@@ -47,6 +47,6 @@ class GroupClient:
         return self._hearing.of(callback)
 
     def leave(self) -> None:
-        """Nobody hears of it any more. It may take a minute to find that it can tell nobody."""
+        """Nobody hears of it any more. It has lost its brokers, and nothing waits for its end."""
         self._hearing.end()
-        threading.Thread(target=self.consumer.close, name="leave", daemon=True).start()
+        leave_aside(self.consumer)

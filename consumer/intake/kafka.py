@@ -152,6 +152,7 @@ class Kafka:
 
     def poll(self, most: int, timeout: float) -> list[Event]:
         self._join()
+        self._topics.tend()
         if self._brokers.lost(self._consumer):
             self._replace_lost()
         self._brokers.before_serving()
@@ -301,9 +302,11 @@ class Kafka:
         another = self._make(self.protocol)
         pause = self._pause.begin()
         self._log.warning("the group has to be joined anew", error=reason, seconds=round(pause, 1))
-        # An answer of this very poll is read back by the new client.
-        self._events.insert(0, JoinedAnew())
         end_client()
+        # An answer of this very poll is read back by the new client. What the old one's connections
+        # still hold is void with its membership.
+        said = [event for event in self._events if not isinstance(event, ConnectionLost)]
+        self._events = [JoinedAnew(), *said]
         # Whatever the old client did not say any more.
         if self._owned:
             self._on_lost(self._consumer, [TopicPartition(*place) for place in self._owned])

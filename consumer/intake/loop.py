@@ -7,7 +7,6 @@ commit what may be committed, deliver what is confirmed. Decisions are made by `
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -36,6 +35,7 @@ from consumer.intake.events import (
     Trouble,
 )
 from consumer.intake.flow_control import Crowding, FlowControl, Reason
+from consumer.intake.leaving import Leaving
 from consumer.intake.letting_go import LettingGo
 from consumer.intake.ports import KafkaClient, WorkerPool
 from consumer.intake.stats import LoopStats
@@ -79,7 +79,7 @@ class Loop:
         self._flood = RateLimited(log)
         self._clock = clock
         self._counts: Counter[str] = Counter()
-        self._leaving: threading.Thread | None = None
+        self._leaving = Leaving(kafka.close, log, clock)
         self._rejoin_until: float | None = None
         """A rejoin waits for the assignment to become empty, at most until then."""
         self._complained = 0.0
@@ -92,7 +92,7 @@ class Loop:
 
     def turn(self) -> None:
         """Waits a moment, then does all that can be done."""
-        if self._leaving is not None:
+        if self.leaving:
             self._pool.step(waits.BUSY_WAIT)
             self._pool.take_departed()
             return
@@ -272,8 +272,8 @@ class Loop:
                     self.fatal = self.fatal or message
 
     def _read_back(self, places: Sequence[Place]) -> Found:
-        """Asks for committed offsets, for longer where the last question was not answered."""
-        found = self._kafka.committed(places, waits.READ_BACK_TIMEOUTS.after(self._unread + 1))
+        """Asks for committed offsets, for longer where the last questions were not answered."""
+        found = self._kafka.committed(places, waits.read_back_timeout(self._unread + 1))
         self._unread = 0 if found else self._unread + 1
         return found
 
@@ -323,21 +323,20 @@ class Loop:
         self._act(self._commit.abandon())
 
     def leave(self) -> None:
-        """Leaves the group, in a thread of its own: that may hang while brokers are away.
+        """Leaves the group. Once that has begun turns only tend the pool.
 
-        From here on that thread owns the client, and turns only tend the pool.
+        It is to be called again until it has, as the system may have no thread left for it.
         """
-        self._leaving = threading.Thread(target=self._kafka.close, name="leave", daemon=True)
-        self._leaving.start()
+        self._leaving.begin()
 
     @property
     def leaving(self) -> bool:
-        return self._leaving is not None
+        return self._leaving.begun
 
     @property
     def left(self) -> bool:
         """The client is closed."""
-        return self._leaving is not None and not self._leaving.is_alive()
+        return self._leaving.over
 
     def stats(self) -> LoopStats:
         """A frozen look at the loop."""

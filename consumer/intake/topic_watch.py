@@ -7,6 +7,7 @@ the topic is made it is assigned by itself.
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Callable, Sequence
 
 from confluent_kafka import KafkaException, Producer
@@ -20,7 +21,8 @@ METADATA_TIMEOUT = 5.0
 ERRORS_ONLY = 3
 """A syslog level: a consumer's properties draw warnings from a client that is none."""
 LOOK_EVERY = 2.0
-"""Seconds between two looks while something is missing, or no broker has answered yet."""
+"""Seconds between two looks while something is missing, or no broker has answered yet; also
+between two tries to begin, where the system has no thread left."""
 LOOKS = 2
 """So many in a row have to find all topics: a broker may hear late that one was deleted."""
 
@@ -38,7 +40,10 @@ def topics_of(settings: Settings) -> frozenset[str]:
 
 
 class TopicWatch:
-    """Looks from a thread of its own until all topics are there; `look_again` starts it anew."""
+    """Looks from a thread of its own until all topics are there; `look_again` starts it anew.
+
+    Whoever has it calls `tend` now and then.
+    """
 
     def __init__(
         self, topics: Sequence[str], list_topics: ListTopics, log: BoundLogger, every: float
@@ -53,6 +58,8 @@ class TopicWatch:
         """Looks that have to find all topics yet; guarded by the lock, as is the next one."""
         self._looking = False
         self._thread: threading.Thread | None = None
+        self._begun = 0.0
+        """When a thread was started last, or could not be."""
         self.missing: tuple[str, ...] | None = None
         """Topics that do not exist; None as long as that is not known."""
 
@@ -61,9 +68,26 @@ class TopicWatch:
         with self._lock:
             self._left = LOOKS
             if not self.looking:
-                self._thread = threading.Thread(target=self._run, name="topics", daemon=True)
-                self._thread.start()
-                self._looking = True
+                self._begin()
+
+    def tend(self) -> None:
+        """Begins a look that is wanted, and that no thread could be started for before."""
+        if not self._left:
+            return
+        with self._lock:
+            due = time.monotonic() >= self._begun + self._every
+            if self._left and due and not self.looking and not self._stop.is_set():
+                self._begin()
+
+    def _begin(self) -> None:
+        self._begun = time.monotonic()
+        thread = threading.Thread(target=self._run, name="topics", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:
+            self._log.warning("whether the topics exist is not looked at yet", error=str(error))
+        else:
+            self._thread, self._looking = thread, True
 
     @property
     def looking(self) -> bool:

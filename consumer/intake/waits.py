@@ -19,10 +19,21 @@ OLD_COMMIT = 1.0
 READ_BACK_TIMEOUTS = Backoff(0.1, 0.25)
 """Seconds that reading committed offsets may block the loop, by the number of the try. The client
 has no way to ask without blocking, and with the coordinator away nothing answers: with the pauses
-of `UNREAD_PAUSES` the loop stands still for less than a fifth of an outage, each time briefly."""
-START_TIMEOUTS = Backoff(0.25, 1.0)
+of `UNREAD_PAUSES` the loop stands still for about a fifth of an outage, mostly briefly."""
+PATIENT_EVERY = 4
+PATIENT_TIMEOUTS = Backoff(1.0, 2.0)
+"""Those of every fourth try, as a coordinator may be far away, or slow: whether it is that or away
+the client does not tell."""
+START_TIMEOUTS = Backoff(0.25, 2.0)
 """The same for the questions where to begin in partitions that are ours, while others go on; their
 pauses are longer."""
+
+
+def read_back_timeout(tries: int) -> float:
+    """Seconds for the given try, the first being 1, to read committed offsets."""
+    if tries % PATIENT_EVERY == 0:
+        return PATIENT_TIMEOUTS.after(tries // PATIENT_EVERY)
+    return READ_BACK_TIMEOUTS.after(tries)
 
 
 def commit_wait(age: float) -> float:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import threading
 import time
 from collections.abc import Mapping
 from contextlib import suppress
@@ -11,7 +10,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from feedback.broker_probe import LOST, BrokerProbe
+from feedback.broker_probe import LOST, BrokerProbe, leave_aside
 from feedback.client.forks import never_free
 from feedback.client.kafka_log import OutageLog
 from feedback.client.result import ReadMessage
@@ -126,8 +125,7 @@ class ResultSource:
             return
         log.error("%s: another client reads on, this one is lost: %s", self._topic, LOST)
         lost, self._consumer, self._assigned, self._anew = self._consumer, another, None, True
-        # It may take a minute to find that it can tell nobody that it goes.
-        threading.Thread(target=lost.close, name="leave", daemon=True).start()
+        leave_aside(lost)
 
     # A signal handler may raise out of any line of these two: then it is all done once more.
 

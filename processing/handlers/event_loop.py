@@ -39,12 +39,17 @@ class EventLoop:
         """The loop, which runs."""
         with self._lock:  # not for signal handlers
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._loop.set_default_executor(LoopThreads())
-                self._thread = threading.Thread(
-                    target=self._turn, args=(self._loop,), name="event loop", daemon=True
+                loop = asyncio.new_event_loop()
+                loop.set_default_executor(LoopThreads())
+                thread = threading.Thread(
+                    target=self._turn, args=(loop,), name="event loop", daemon=True
                 )
-                self._thread.start()
+                try:
+                    thread.start()
+                except RuntimeError:  # the system has no thread left now
+                    loop.close()
+                    raise
+                self._loop, self._thread = loop, thread
             return self._loop
 
     def run(self, coroutine: Coroutine[Any, Any, T], timeout: float | None = None) -> T:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import logging
 import math
-import threading
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from feedback.broker_probe import LOST, BrokerProbe
+from feedback.broker_probe import LOST, BrokerProbe, leave_aside
 from feedback.client.kafka_log import OutageLog
 from feedback.client.result import Result
 from feedback.client.result_consumer import shared
@@ -114,9 +113,8 @@ class RecordSource:
             return  # not now: records that come again find nothing to do
 
     def _leave(self) -> None:
-        """It may take a minute to find that it can tell nobody that it goes."""
         consumer, self._consumer = self._consumer, None
-        threading.Thread(target=consumer.close, name="leave", daemon=True).start()
+        leave_aside(consumer)
 
     def close(self) -> None:
         """Leaves the group."""

@@ -12,7 +12,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from feedback.broker_contact import PAUSE, TIMEOUTS
-from feedback.broker_probe import BrokerProbe, in_callback
+from feedback.broker_probe import BrokerProbe, in_callback, leave_aside
 from tests.support.thread_starts import refusing
 from tests.support.waiting import eventually
 
@@ -55,14 +55,26 @@ class Watched:
         return lost
 
 
-def test_a_look_that_no_thread_could_be_started_for_is_made_at_once_when_one_can() -> None:
+def test_a_look_that_no_thread_could_be_started_for_is_made_after_a_pause(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     watched = Watched()
     watched.probe.heard(ALL_DOWN)
     watched.now += PAUSE
-    with refusing("brokers"), pytest.raises(RuntimeError):
-        watched.probe.lost(watched.client)
+    with refusing("brokers"):
+        assert not any(watched.probe.lost(watched.client) for _ in range(3))
+    assert caplog.text.count("can't start new thread") == 1
+    watched.now += PAUSE
     watched.probe.lost(watched.client)
     eventually(lambda: watched.looks == 1)
+
+
+def test_a_consumer_that_no_thread_could_be_started_for_is_let_go_of(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    with refusing("leave"):
+        leave_aside(SimpleNamespace(close=None))
+    assert "can't start new thread" in caplog.text
 
 
 def test_nobody_is_asked_before_all_brokers_were_down() -> None:

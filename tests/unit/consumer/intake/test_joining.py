@@ -10,7 +10,7 @@ from confluent_kafka import KafkaError, Message
 
 from consumer.config.settings import Settings
 from consumer.intake import group_client, joining
-from consumer.intake.events import JoinedAnew, Revoked
+from consumer.intake.events import Answered, Assigned, JoinedAnew, Revoked
 from consumer.intake.joining import CALM, JoinPause
 from consumer.intake.kafka import Kafka
 from processing.logs import get_logger
@@ -99,6 +99,14 @@ def test_a_group_is_joined_anew_after_pauses_that_grow(edge: Edge) -> None:
     edge.now += CALM
     assert Revoked in edge.give_up()
     assert round(edge.joins_after()) == 1
+
+
+def test_a_membership_that_is_lost_is_told_before_what_else_comes_of_it(edge: Edge) -> None:
+    """An answer of the same poll is read back by the next client, in the next membership; what was
+    on its way on a connection that broke is void there."""
+    edge.kafka._on_commit(None, [])
+    edge.kafka._connection_lost("broke")
+    assert edge.give_up() == [JoinedAnew, Answered, Assigned, Revoked]
 
 
 def test_who_was_a_member_once_joins_again_also_where_the_next_client_never_is(edge: Edge) -> None:

@@ -66,7 +66,7 @@ def test_where_nobody_could_say_where_to_begin_is_asked_again_and_the_others_go_
         times += [bench.now] * (len(kafka.asked) - asked)
     assert {places for places, _ in kafka.asked} == {(other,)}
     assert times == [101, 103, 107, 115, 131, 161]
-    assert max(timeout for _, timeout in kafka.asked) == 1.0
+    assert max(timeout for _, timeout in kafka.asked) == 2.0
     kafka.unknown.clear()
     kafka.gaps = {other: UnfinishedGap(4, 7, 0, "1;dead-7;")}
     bench.now += 30.0

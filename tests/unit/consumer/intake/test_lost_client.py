@@ -14,6 +14,7 @@ from consumer.intake.events import JoinedAnew, Trouble
 from consumer.intake.kafka import Kafka
 from processing.logs import get_logger
 from tests.support.fatal import fail_fatally
+from tests.support.thread_starts import refusing
 from tests.support.waiting import eventually
 
 GIVEN_UP = KafkaError(
@@ -60,6 +61,17 @@ def test_as_long_as_no_other_client_can_be_made_the_one_that_is_lost_is_used(
     assert kafka._consumer is not first
     monkeypatch.undo()
     assert rotated.poll() == set()
+    kafka.close()
+
+
+def test_a_client_that_no_thread_could_be_started_for_is_replaced_all_the_same(
+    rotated: Rotated, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kafka, first = rotated.kafka, rotated.kafka._consumer
+    monkeypatch.setattr(kafka._brokers, "lost", lambda _: True)
+    with refusing("leave"):
+        assert JoinedAnew in rotated.poll()
+    assert kafka._consumer is not first
     kafka.close()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from consumer.intake.events import Answered, Assigned, JoinedAnew, Revoked
+from consumer.intake.events import Answered, Assigned, ConnectionLost, Event, JoinedAnew, Revoked
 from tests.support.loop_bench import A, Bench
 
 
@@ -25,6 +25,32 @@ def test_the_new_membership_is_not_given_up_for_a_commit_of_the_one_before(
     bench.turns()
     bench.kafka.found = {A: (0, None)}
     bench.now += 5.0
+    bench.turns()
+    bench.kafka.silent = False
+    bench.arrive(0, 1)
+    bench.turns(5)
+    assert "unsubscribe" not in bench.kafka.calls
+    assert bench.loop.stats().counts["rejoins"] == 1
+    assert [record[2] for record in bench.pool.submitted] == [0, 1]
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        (ConnectionLost("broke"), JoinedAnew()),
+        (JoinedAnew(), ConnectionLost("broke")),
+    ],
+)
+def test_what_a_connection_of_the_one_before_held_is_void_in_the_new_membership(
+    events: tuple[Event, ...],
+) -> None:
+    bench = Bench()
+    bench.kafka.silent = True
+    bench.arrive(0, 1)
+    bench.turns()
+    answer = Answered("1;me-1;", "_TRANSPORT", {})
+    bench.kafka.events += [*events, Revoked((A,), lost=True), answer, Assigned((A,))]
+    bench.kafka.found = {A: (0, None)}
     bench.turns()
     bench.kafka.silent = False
     bench.arrive(0, 1)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from consumer.intake.topic_watch import TopicWatch
 from processing.logs import get_logger
+from tests.support.thread_starts import refusing
 from tests.support.waiting import eventually
 
 
@@ -32,4 +33,27 @@ def test_it_ends_once_all_is_there_and_begins_anew_when_asked() -> None:
         eventually(lambda: not watch.looking, 10)
         assert len(looks) > before
     assert watch.missing == ()
+    watch.close()
+
+
+def test_a_look_that_no_thread_could_be_started_for_is_made_later() -> None:
+    watch = TopicWatch("a", lambda: frozenset("a"), get_logger("test"), 0.0)
+    with refusing("topics"):
+        watch.look_again()
+        watch.tend()
+    assert not watch.looking
+    watch.tend()
+    eventually(lambda: watch.missing == (), 10)
+    eventually(lambda: not watch.looking, 10)
+    watch.tend()
+    assert not watch.looking, "all is there"
+    watch.close()
+
+
+def test_while_no_thread_can_be_started_there_are_pauses() -> None:
+    watch = TopicWatch("a", lambda: frozenset("a"), get_logger("test"), 1e9)
+    with refusing("topics"):
+        watch.look_again()
+    watch.tend()
+    assert not watch.looking
     watch.close()

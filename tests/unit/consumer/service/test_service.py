@@ -23,6 +23,7 @@ from processing.logs import get_logger
 from tests.support.consumer_records import records
 from tests.support.fake_kafka import FakeKafka
 from tests.support.fake_pool import FakeSupervisor
+from tests.support.thread_starts import refusing
 
 A = ("t", 0)
 GRACE = 1.0
@@ -298,6 +299,20 @@ def test_a_fatal_error_of_kafka_drains_and_ends_with_one(
     assert bench.run() == EXIT_FATAL
     assert "fenced" in capfd.readouterr().err
     assert "submit" not in bench.pool.calls
+
+
+@pytest.mark.parametrize("lifted, code", [(True, EXIT_CLEAN), (False, EXIT_KILLED)])
+def test_a_group_that_no_thread_can_be_started_to_leave_is_left_later_or_holds_up_no_end(
+    bench: Bench, capfd: pytest.CaptureFixture[str], code: int, *, lifted: bool
+) -> None:
+    with contextlib.ExitStack() as limit:
+        limit.enter_context(refusing("leave"))
+        bench.script = {20: term, 60: limit.close} if lifted else {20: term}
+        assert bench.run(grace=30 if lifted else GRACE) == code
+    assert bench.kafka.calls == ["subscribe", "close"][: 1 + lifted]
+    said = capfd.readouterr().out
+    assert said.count("the group can't be left yet") == 1
+    assert ("not be left in time: no thread could be started" in said) != lifted
 
 
 @pytest.mark.parametrize("lasting", [False, True])

@@ -14,8 +14,9 @@ import pytest
 from processing import App, Done, Reject
 from processing.handlers.awaiting import interrupt_waiting
 from processing.handlers.errors import Interrupted, RegistrationError
-from processing.handlers.event_loop import LOOP
+from processing.handlers.event_loop import LOOP, EventLoop
 from processing.testing import Kit
+from tests.support.thread_starts import refusing
 
 ASYNC = "it is async, and "
 
@@ -202,3 +203,17 @@ def test_what_has_ended_counts_though_its_task_was_asked_once_more_to_end() -> N
         return 1
 
     assert LOOP.run(ends()) == 1
+
+
+def test_a_loop_that_no_thread_could_be_started_for_runs_once_one_can() -> None:
+    loop = EventLoop()
+
+    async def answer() -> int:
+        return 42
+
+    refused = answer()
+    with refusing("event loop"), pytest.raises(RuntimeError, match="can't start"):
+        loop.run(refused, timeout=10)
+    refused.close()
+    assert loop.run(answer(), timeout=10) == 42
+    loop.loop.call_soon_threadsafe(loop.loop.close)

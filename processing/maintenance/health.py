@@ -47,9 +47,9 @@ class Health:
 
     Alive: the main process was heard within `stale_after` seconds and its own loop turns.
     Ready: alive, a member of the group (with or without partitions, paused or idle), its topics
-    exist, not stopping, the database is up, and workers reach it. Only reported are Redis, as requests run without
-    it, partitions that are not read yet, as the others are, and brokers: they are away for all
-    instances, and one that is not ready would help nobody.
+    exist, not stopping, the database is up, and workers reach it. Only reported are Redis, as
+    requests run without it, partitions that are not read yet, as the others are, and brokers: they
+    are away for all instances, and one that is not ready would help nobody.
     """
 
     def __init__(self, stale_after: float, clock: Callable[[], float]) -> None:

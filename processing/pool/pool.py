@@ -224,11 +224,9 @@ class Pool:
         actions: list[Action] = []
         if report.due_in is not None:
             actions.append(Tell(RowDueIn(report.due_in)))
+        worker.reaches_database(up=report.database_up, something_done=bool(done))
         if not report.database_up:
-            worker.suspended = worker.cut_off = True
             actions.append(Tell(ProbeDatabase()))
-        elif done:
-            worker.cut_off = False
         if report.leaving is not None and self.crew.retire(number):
             actions.append(Replaced(number, report.leaving))
         return actions

@@ -2,15 +2,17 @@
 
 A savepoint per request would cost a third of the throughput, none at all would let one exception
 undo the whole chunk. So requests run in segments; where one fails the segment is undone and run
-again with a savepoint for each request, and the transaction ends after it, which bounds the number
-of its subtransactions. Types that set savepoints themselves have one for each request, where none
-that another request left can be met.
+again with a savepoint for each request. What is alone in its segment, as types are that failed
+lately, is entered once: its end is known at once. The transaction ends after a segment that failed,
+and after so many alone, which bounds the number of its subtransactions. Types that set savepoints
+themselves have one for each request, where none that another request left can be met.
 """
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from typing import Final
 
 import psycopg
 
@@ -21,6 +23,9 @@ from processing.worker.chunk_run import ChunkRun
 from processing.worker.session import Session
 from processing.worker.task import Task
 from processing.worker.transaction_ends import Broken, Struck, TransactionEnded
+
+ALONE_AT_MOST: Final = 50
+"""Requests with a savepoint each in one transaction: PostgreSQL keeps 64 of these at hand."""
 
 
 class EffectTransaction:
@@ -45,10 +50,11 @@ class EffectTransaction:
         """
         ran: list[Task] = []
         recalled: list[Task] = []
-        position = 0
+        position = alone = 0
         while position < len(tasks):
             segment = self._next_segment(tasks, position)
             position += len(segment)
+            alone += len(segment) == 1
             try:
                 more = position < len(tasks)
                 failed = self._run_segment(segment, chunk, ran, recalled, more=more)
@@ -57,7 +63,7 @@ class EffectTransaction:
                 for task in broken.culprits:
                     self._sizes[task.envelope.type] = 1
                 raise
-            if failed:
+            if failed or alone == ALONE_AT_MOST:
                 return ran, recalled, list(tasks[position:])
         return ran, recalled, []
 
@@ -84,6 +90,9 @@ class EffectTransaction:
                 (ran if self._enter(task, chunk) else recalled).append(task)
             chunk.clear()
             return False
+        if len(segment) == 1:
+            self._run_single(segment[0], chunk, ran, recalled, more=more)
+            return False
         xid = self._session.savepoint()
         done: list[Task] = []
         gone: list[Task] = []
@@ -94,8 +103,8 @@ class EffectTransaction:
                 self._grow(task)
             return False
         recalled += gone
+        self._sizes.update((task.envelope.type, 1) for task in segment)
         for task in segment:
-            self._sizes[task.envelope.type] = 1
             if task not in gone:
                 (ran if self._run_alone(task, chunk) else recalled).append(task)
         chunk.clear()
@@ -107,7 +116,7 @@ class EffectTransaction:
     ) -> bool:  # fmt: skip
         """Runs a segment under one savepoint; False where it was undone because one failed."""
         next_in = xid if more else None
-        if len(segment) > 1 and all(t.handler and t.handler.pipeline for t in segment):
+        if all(t.handler and t.handler.pipeline for t in segment):
             return self._run_pipelined(segment, chunk, done, gone, xid, next_in)
         if not self._run_each(segment, chunk, done, gone, xid):
             return False
@@ -134,7 +143,7 @@ class EffectTransaction:
                 continue
             self._check([task], xid, one_call=True, before=done)
             self._blame([task], chunk)
-            meddled = self._meddled(task) and len(segment) > 1
+            meddled = self._meddled(task)
             if task.outcome is not DONE or meddled or not self._session.in_transaction:
                 chunk.clear()
                 self._back([*done, task], xid)
@@ -202,8 +211,23 @@ class EffectTransaction:
             task.seconds += waited / len(done)  # what the server takes for them is their time
         return failed
 
-    def _run_alone(self, task: Task, chunk: ChunkRun) -> bool:
-        """Runs one request under its own savepoint; False when it was recalled."""
+    def _run_single(
+        self, task: Task, chunk: ChunkRun, ran: list[Task], recalled: list[Task], *, more: bool
+    ) -> None:
+        """Runs a segment of one: whose fault it is that it fails need not be found out."""
+        if not self._run_alone(task, chunk, more=more):
+            recalled.append(task)
+        else:
+            ran.append(task)
+            self._meddled(task)
+            if task.outcome is DONE:
+                self._grow(task)
+            else:
+                self._sizes[task.envelope.type] = 1
+        chunk.clear()
+
+    def _run_alone(self, task: Task, chunk: ChunkRun, *, more: bool = False) -> bool:
+        """Runs one request under a savepoint of its own; False when it was recalled."""
         xid = self._session.savepoint()
         if not self._enter(task, chunk):
             self._session.back()
@@ -212,7 +236,7 @@ class EffectTransaction:
         self._blame([task], chunk)
         if task.outcome is DONE and self._session.in_transaction:
             try:
-                self._session.release()
+                self._session.release(next_in=xid if more else None)
                 return True
             except TransactionEnded:
                 raise Broken([task], xid, known=True) from None

@@ -47,13 +47,16 @@ class Task:
     )  # fmt: skip
 
     traced: Any  # the context of its run's span; not set where that has none
+    first_hold: Outcome | None
+    """What holds a claimed row back whose hold nobody has decided before."""
+    hold_was_open: bool
+    """Its claimed row says that nobody has."""
+    hold_open: bool
+    """Nor is it decided now, as reading failed or something else came first: the row will say so,
+    and whoever reads it next decides."""
 
     def __init__(
-        self,
-        index: int,
-        record: Record,
-        envelope: Envelope,
-        now: Callable[[], float] = time.time,
+        self, index: int, record: Record, envelope: Envelope, now: Callable[[], float] = time.time
     ) -> None:
         """`now` is the time by the database's clock, in seconds since the epoch."""
         self.index = index
@@ -66,13 +69,8 @@ class Task:
         self.stored: StoredRequest | None = None
         self.claim: str | None = None
         """The token under which its waiting row was claimed; None for a message."""
-        self.first_hold: Outcome | None = None
-        """What holds a claimed row back whose hold nobody has decided before."""
-        self.hold_was_open = False
-        """Its claimed row says that nobody has."""
-        self.hold_open = False
-        """Nor is it decided now, as reading failed or something else came first: the row will say
-        so, and whoever reads it next decides."""
+        self.first_hold = None
+        self.hold_was_open = self.hold_open = False
         self.decoded = False
         """Its record is no request by itself: a decoder made it one."""
         self.hides_fingerprint = False

@@ -126,7 +126,8 @@ def test_workers_that_get_no_connection_make_an_instance_unready_though_another_
     own_database.let_in(new=False)
     eventually(lambda: own_database.end_connections(WORKER) == 0, WAIT)
     ids += [bench.client.submit("effect", {"table": bench.table}) for _ in range(20)]
-    eventually(lambda: instance.health("/readyz")[1]["workers"] is False, WAIT, lambda: instance.log)
+    unready = lambda: instance.health("/readyz")[1]["workers"] is False  # noqa: E731
+    eventually(unready, WAIT, lambda: instance.log)
     status, checks = instance.health("/readyz")
     assert status == 503
     assert checks["database"], "that session stands"

@@ -245,3 +245,23 @@ def test_headers_of_an_event_that_waits(queue: Queue, seen: Seen) -> None:
 def test_error_trackers_hear_of_what_was_sent(queue: Queue, errors: Seen) -> None:
     queue.run(queue.record("a", "fails", SENT, tenant="acme"))
     assert errors == [("a", SENT, {"tenant": "acme"})]
+
+
+def test_one_that_fails_alone_is_entered_once(queue: Queue, seen: Seen) -> None:
+    queue.run(queue.record("a", "book", SENT | {"kind": "refused"}))
+    assert [name for name, *_ in seen] == ["a"]
+    assert queue.rows() == {"a": ("rejected", "refused")}
+
+
+def test_a_type_that_is_refused_all_the_time_is_entered_once_for_each(
+    queue: Queue, seen: Seen
+) -> None:
+    """But for those whose segment is the first, where the first one undid all before it."""
+    refused = SENT | {"kind": "refused"}
+    ids = [f"{n:03}" for n in range(200)]
+    queue.run(*(queue.record(name, "book", refused, name.encode()) for name in ids))
+    assert set(queue.rows().values()) == {("rejected", "refused")}
+    assert [name for name, *_ in seen] == ["000", *ids]
+    # The first segment, then fifty savepoints each.
+    found = queue.query(f"SELECT count(*) FROM {queue.schema}.requests GROUP BY xmin::text")
+    assert sorted(n for (n,) in found) == [25, 25, 50, 50, 50]

@@ -49,7 +49,7 @@ def test_a_part_is_bounded_by_number() -> None:
 
 def test_a_part_is_bounded_by_bytes_and_what_is_larger_goes_alone() -> None:
     half, most = BYTES_AT_ONCE // 2, BYTES_AT_ONCE
-    sizes = [half, half, half, half + 1, 100, 3 * most, 100, 100, most]
+    sizes = [half, half, half, half + 1, 1000, 3 * most, 1000, 1000, most]
     records = [sized(number, size) for number, size in enumerate(sizes)]
     together = [[0, 1], [2], [3, 4], [5], [6, 7], [8]]
     parts = Parts()

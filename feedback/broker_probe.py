@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import threading
 import time
@@ -51,6 +52,9 @@ class BrokerProbe:
         self._look: threading.Thread | None = None
         self._look_at = 0.0
         self._found = False
+        self._left: list[Any] = []
+        """Consumers to close; where that could not begin it is tried again from `_close_at` on."""
+        self._close_at = 0.0
 
     def properties(self) -> dict[str, Any]:
         """Those for a client that is asked about here: it tells of its errors, also who did.
@@ -100,6 +104,7 @@ class BrokerProbe:
 
     def lost(self, client: Any) -> bool:
         """Whether another client has to be made; asks this one where it is time, 2 s at most."""
+        self._close_left()
         timeout = self._contact.due()
         if timeout is None or not self._found_by_another():
             return False
@@ -108,6 +113,27 @@ class BrokerProbe:
         except KafkaException:
             answered = False
         return self._contact.asked(answered=answered)
+
+    def leave(self, consumer: Any) -> None:
+        """Closes one that is lost in a thread of its own.
+
+        It may take a minute to find that it can tell nobody. Where the system has no thread left
+        that is tried again while `lost` is asked.
+        """
+        self._left.append(consumer)
+        self._close_left()
+
+    def _close_left(self) -> None:
+        while self._left and self._clock() >= self._close_at:
+            try:
+                threading.Thread(target=self._left[0].close, name="leave", daemon=True).start()
+            except RuntimeError as error:
+                log.warning("a client that is lost can't be closed yet: %s", error)
+                # Freed in its place, as at the end of the process, it would hold up who does that.
+                ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._left[0]))
+                self._close_at = self._clock() + PAUSE
+                return
+            del self._left[0]
 
     def _found_by_another(self) -> bool:
         """Whether another client has found brokers since this was true last.
@@ -153,18 +179,6 @@ def in_callback() -> bool:
     It must wait for no other thread: that may be in such a callback, too.
     """
     return _within.callback
-
-
-def leave_aside(consumer: Any) -> None:
-    """Closes a consumer that is lost in a thread of its own.
-
-    It may take a minute to find that it can tell nobody. Where the system has no thread left it
-    does not try to: it ends once nothing refers to it, and the group sees that its session is over.
-    """
-    try:
-        threading.Thread(target=consumer.close, name="leave", daemon=True).start()
-    except RuntimeError as error:
-        log.warning("a client that is lost tells its group nothing of its end: %s", error)
 
 
 def _tell(name: str, given: Callable[..., object], *args: object) -> None:

@@ -10,7 +10,6 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from consumer.errors import KafkaRefused
 from consumer.intake.hearing import Hearing
 from consumer.intake.kafka_log import ClientLog
-from feedback.broker_probe import leave_aside
 
 P = ParamSpec("P")
 
@@ -46,7 +45,7 @@ class GroupClient:
         """The callback as the consumer gets it: it does nothing once the client is left."""
         return self._hearing.of(callback)
 
-    def leave(self) -> None:
-        """Nobody hears of it any more. It has lost its brokers, and nothing waits for its end."""
+    def leave(self, end: Callable[[Consumer], None]) -> None:
+        """Nobody hears of it any more. It has lost its brokers: `end` must not wait for them."""
         self._hearing.end()
-        leave_aside(self.consumer)
+        end(self.consumer)

@@ -289,7 +289,7 @@ class Kafka:
 
     def _replace_lost(self) -> None:
         try:
-            self._begin_anew(LOST, self._client.leave)
+            self._begin_anew(LOST, partial(self._client.leave, self._brokers.leave))
         except KafkaRefused as error:  # a certificate's file is gone, say
             self._log.warning("no other Kafka client can be made yet", error=str(error))
             self._brokers.stays()

@@ -281,7 +281,9 @@ class Service:
         while not self._loop.left and self._left() > 0:
             time.sleep(0.01)
         if self.stuck:
-            cause = "the brokers do not answer" if self._loop.leaving else "no thread could be started"
+            cause = (
+                "the brokers do not answer" if self._loop.leaving else "no thread could be started"
+            )
             self._log.error(f"the group could not be left in time: {cause}")
         left = self._pool.in_hand
         if left:

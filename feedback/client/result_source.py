@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from feedback.broker_probe import LOST, BrokerProbe, leave_aside
+from feedback.broker_probe import LOST, BrokerProbe
 from feedback.client.forks import never_free
 from feedback.client.kafka_log import OutageLog
 from feedback.client.result import ReadMessage
@@ -125,7 +125,7 @@ class ResultSource:
             return
         log.error("%s: another client reads on, this one is lost: %s", self._topic, LOST)
         lost, self._consumer, self._assigned, self._anew = self._consumer, another, None, True
-        leave_aside(lost)
+        self._probe.leave(lost)
 
     # A signal handler may raise out of any line of these two: then it is all done once more.
 

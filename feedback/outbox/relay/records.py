@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
 
-from feedback.broker_probe import LOST, BrokerProbe, leave_aside
+from feedback.broker_probe import LOST, BrokerProbe
 from feedback.client.kafka_log import OutageLog
 from feedback.client.result import Result
 from feedback.client.result_consumer import shared
@@ -114,7 +114,7 @@ class RecordSource:
 
     def _leave(self) -> None:
         consumer, self._consumer = self._consumer, None
-        leave_aside(consumer)
+        self._probe.leave(consumer)
 
     def close(self) -> None:
         """Leaves the group."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
@@ -12,7 +13,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException
 
 from feedback.broker_contact import PAUSE, TIMEOUTS
-from feedback.broker_probe import BrokerProbe, in_callback, leave_aside
+from feedback.broker_probe import BrokerProbe, in_callback
 from tests.support.thread_starts import refusing
 from tests.support.waiting import eventually
 
@@ -69,12 +70,19 @@ def test_a_look_that_no_thread_could_be_started_for_is_made_after_a_pause(
     eventually(lambda: watched.looks == 1)
 
 
-def test_a_consumer_that_no_thread_could_be_started_for_is_let_go_of(
+def test_a_consumer_that_no_thread_could_be_started_for_is_closed_after_a_pause(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
+    watched, closed = Watched(), threading.Event()
     with refusing("leave"):
-        leave_aside(SimpleNamespace(close=None))
-    assert "can't start new thread" in caplog.text
+        watched.probe.leave(SimpleNamespace(close=closed.set))
+        assert not any(watched.probe.lost(watched.client) for _ in range(3))
+    assert caplog.text.count("can't start new thread") == 1
+    watched.probe.lost(watched.client)
+    assert not closed.is_set()
+    watched.now += PAUSE
+    watched.probe.lost(watched.client)
+    assert closed.wait(30)
 
 
 def test_nobody_is_asked_before_all_brokers_were_down() -> None:

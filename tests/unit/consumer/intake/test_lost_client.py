@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +73,17 @@ def test_a_client_that_no_thread_could_be_started_for_is_replaced_all_the_same(
     with refusing("leave"):
         assert JoinedAnew in rotated.poll()
     assert kafka._consumer is not first
+    first.consumer_group_metadata()
+    monkeypatch.undo()
+    monkeypatch.setattr(kafka._brokers, "_close_at", 0.0)
+
+    def closed() -> bool:
+        rotated.poll()
+        with suppress(RuntimeError):  # it is closed
+            return first.consumer_group_metadata() is None
+        return True
+
+    eventually(closed)
     kafka.close()
 
 

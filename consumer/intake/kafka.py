@@ -15,6 +15,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Topic
 
 from consumer.config.settings import Settings
 from consumer.errors import KafkaRefused
+from consumer.intake.client_calls import read_committed, send_offsets, take_rest
 from consumer.intake.client_lag import client_lag
 from consumer.intake.events import (
     Answered,
@@ -40,7 +41,7 @@ from consumer.intake.joining import (
 )
 from consumer.intake.kafka_properties import Protocol, broker_properties, properties
 from consumer.intake.kafka_records import headers_in, records_of
-from consumer.intake.offset_metadata import LowMark, metadata_of, token_of
+from consumer.intake.offset_metadata import LowMark, token_of
 from consumer.intake.starting_points import (
     assign,
     name_left_out,
@@ -51,12 +52,6 @@ from consumer.intake.starting_points import (
 from consumer.intake.topic_watch import LOOK_EVERY, TopicWatch, topics_of
 from feedback.broker_probe import LOST, BrokerProbe
 from processing.logs import BoundLogger
-
-AT_ONCE = 32
-"""Messages taken from the client by one call. It makes objects of the headers of all of them before
-any can be looked at, some 70 bytes each; calls for more take no less time."""
-MANY_HEADERS = 50_000
-"""Headers after which a poll takes no more: their sizes have to be counted first."""
 
 
 class Kafka:
@@ -161,15 +156,8 @@ class Kafka:
         drained = first is None
         if first is not None:
             # Before the rest: a revocation that the next call serves came after this message.
-            headers = self._take([first])
-            most -= 1
-            while most > 0 and headers < MANY_HEADERS and not drained:
-                self._brokers.before_serving()
-                asked = min(most, AT_ONCE)
-                rest = self._consumer.consume(asked, 0)
-                drained = len(rest) < asked
-                most -= asked
-                headers += self._take(rest)
+            headers, before = self._take([first]), self._brokers.before_serving
+            drained = take_rest(self._consumer, most - 1, headers, self._take, before)
         events, self._events = self._events, []
         self._ahead = not drained and (self._ahead or any(isinstance(e, Answered) for e in events))
         if len(self._owned) < self._had:
@@ -186,25 +174,11 @@ class Kafka:
             # where the group is empty, and put back what others have committed meanwhile.
             return Answered(metadata, "UNKNOWN_MEMBER_ID", {}, sent=False)
         try:
-            self._send(self._consumer, offsets, metadata, marks)
+            send_offsets(self._consumer, offsets, metadata, marks)
         except KafkaException as error:
             return Answered(metadata, error.args[0].name(), {}, sent=False)
         self._open = metadata
         return None
-
-    def _send(
-        self,
-        consumer: Consumer,
-        offsets: Mapping[Place, int],
-        token: str,
-        marks: Mapping[Place, LowMark],
-    ) -> None:
-        partitions = [
-            TopicPartition(*place, offset, metadata_of(token, marks.get(place)))
-            for place, offset in offsets.items()
-        ]
-        # Never synchronous: that would wait for the broker without a bound.
-        consumer.commit(offsets=partitions, asynchronous=True)
 
     def find_starts(self, places: Sequence[Place], timeout: float) -> Assigned:
         reset = self._settings.auto_offset_reset
@@ -213,14 +187,7 @@ class Kafka:
         return Assigned(tuple(places), found.gaps, found.unknown)
 
     def committed(self, places: Sequence[Place], timeout: float) -> Found:
-        try:
-            partitions = self._consumer.committed(
-                [TopicPartition(topic, partition) for topic, partition in places], timeout
-            )
-        except KafkaException as error:
-            self._log.warning("committed offsets not read", error=error.args[0].name())
-            return {}
-        return {place_of(p): (p.offset, p.metadata) for p in partitions if p.error is None}
+        return read_committed(self._consumer, places, timeout, self._log)
 
     def pause(self, places: Iterable[Place], *, paused: bool) -> None:
         partitions = [TopicPartition(topic, partition) for topic, partition in places]
@@ -341,7 +308,7 @@ class Kafka:
         if last is not None and self.member:
             # It goes before whatever lets the partitions go, on the same connection.
             with contextlib.suppress(KafkaException):
-                self._send(consumer, last.offsets, last.metadata, last.marks)
+                send_offsets(consumer, last.offsets, last.metadata, last.marks)
         self._events.append(Revoked(places, lost=False))
 
     def _on_lost(self, _consumer: Consumer, partitions: list[TopicPartition]) -> None:

@@ -29,9 +29,9 @@ scrape_configs:
 ```
 
 One process of each program answers: in an instance the maintenance process, which adds up what
-workers and the main process tell it once a second; those who ask within a second of each other get
-the same answer. A counter begins at 0 where that process was started anew, as counters of Prometheus
-may.
+workers and the main process tell it once a second; those who ask within a second of each other
+get the same answer. A counter begins at 0 where that process was started anew, as counters of
+Prometheus may.
 
 This is all there is: names and labels stand in one list, which this page is written from. No label
 has values without a bound. `type` is one of the app's handlers, at most 200 of them; of codes that

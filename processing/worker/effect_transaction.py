@@ -94,8 +94,7 @@ class EffectTransaction:
             self._run_single(segment[0], chunk, ran, recalled, more=more)
             return False
         xid = self._session.savepoint()
-        done: list[Task] = []
-        gone: list[Task] = []
+        done, gone = list[Task](), list[Task]()
         if self._try_together(segment, chunk, done, gone, xid, more=more):
             ran += done
             recalled += gone

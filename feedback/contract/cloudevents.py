@@ -12,6 +12,8 @@ from feedback.contract.payloads import is_json, parse_json, write_json
 from feedback.errors import Malformed
 
 _FORMATS = (b"application/cloudevents+json", b"application/cloudevents")
+_NOT_OURS = frozenset({"traceparent", "tracestate"})
+"""Attributes whose header is W3C's, without `ce_`."""
 
 
 def is_structured(content_type: bytes | None) -> bool:
@@ -28,13 +30,15 @@ def unfold(
     """
     event = _event(headers["content-type"] or b"", value)
     request_id = check_name("id", _text(event, "id", None))
+    _text(event, "type", request_id)
     payload = _payload(event, request_id)
     unfolded = {name: raw for name, raw in headers.items() if name not in OURS}
     for name in event:
         if name == "datacontenttype":
             unfolded["content-type"] = _text(event, name, request_id).encode()
         elif name not in ("data", "data_base64"):
-            unfolded[f"ce_{name}"] = _text(event, name, request_id).encode()
+            header = name if name in _NOT_OURS else f"ce_{name}"
+            unfolded[header] = _text(event, name, request_id).encode()
     return unfolded, payload
 
 

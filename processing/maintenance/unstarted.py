@@ -47,8 +47,8 @@ from feedback.status.status import StatusFields, StatusWrite
 
 # Of a message, not of its request: what became of earlier ones with its id nobody could look up.
 _REFUSED = {
-    DATABASE_UNAVAILABLE: "the database is not reachable: this message was not run, though an"
-    " earlier one with its id may have been; send the same again",
+    DATABASE_UNAVAILABLE: "the database is not reachable: this message was not run, or what it did"
+    " was undone, though an earlier one with its id may have run; send the same again",
     SHUTDOWN: "the consumer stopped before this message was run, though an earlier one with its id"
     " may have been; send the same again",
 }

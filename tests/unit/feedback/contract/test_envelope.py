@@ -246,6 +246,17 @@ def test_payloads_of_structured_events(event: dict[str, Any], payload: bytes | N
     assert read(structured({"id": "a", "type": "t", **event})).payload == payload
 
 
+def test_a_structured_event_hands_on_its_trace_as_any_message_does() -> None:
+    """Where both name one the event counts; W3C's headers have no `ce_`."""
+    event = {"id": "a", "type": "t", "traceparent": "00-1-2-01", "tracestate": "a=1"}
+    envelope = read(structured(event, headers=[("traceparent", b"00-3-4-01")]))
+    assert envelope.headers == {"traceparent": "00-1-2-01", "tracestate": "a=1"}
+
+
+def test_what_a_structured_event_lacks_is_named_as_its_attribute() -> None:
+    assert str(refused(structured({"id": "a"}))) == "attribute type is missing"
+
+
 @pytest.mark.parametrize(
     "event, id",
     [

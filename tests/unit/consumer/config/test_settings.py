@@ -163,6 +163,7 @@ def test_an_empty_variable_counts_as_not_set() -> None:
         ("app", "shop: app", "not module:attribute"),
         ("database_schema", 'x"; DROP', "should match pattern"),
         ("database_url", "mysql://h/db", "neither postgresql://"),
+        ("database_url", "postgresql://u:p%ss@h/db", r"'postgresql://u:\*\*\*@h/db' .* as %25"),
         ("redis_url", "http://h", "none of redis://"),
         ("redis_url", "redis://:hidden@h:99999", r":\*\*\*@h:99999. .*look at host and port"),
         ("redis_url", "redis://a..b", "'a..b' is no name of a host"),

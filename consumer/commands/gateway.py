@@ -21,6 +21,16 @@ GATEWAY = tuple(name for name in Settings.model_fields if name.startswith("gatew
 OTHERS = ("max_payload", "grace", "kafka_results_topic", "outbox_database_url", "outbox_schema",
           "log_format", "log_level", "tracing")  # fmt: skip
 
+WriteOption = Annotated[
+    Path | None,
+    typer.Option(
+        envvar="ONCEPOOL_GATEWAY_WRITE",
+        dir_okay=False,
+        metavar="FILE",
+        help="Add the new key's table to FILE, as oncepool.toml, instead of printing it.",
+    ),
+]
+
 
 @app.command()
 @with_settings(*GATEWAY, *KAFKA, *DATABASE, *REDIS, *OTHERS)
@@ -53,15 +63,7 @@ def gateway(
             help="Types that the new key is for; * stands for anything.",
         ),
     ] = None,
-    write: Annotated[
-        Path | None,
-        typer.Option(
-            envvar="ONCEPOOL_GATEWAY_WRITE",
-            dir_okay=False,
-            metavar="FILE",
-            help="Add the new key's table to FILE, as oncepool.toml, instead of printing it.",
-        ),
-    ] = None,
+    write: WriteOption = None,
 ) -> None:
     """Serve HTTP: requests, statuses, operators' moves; until SIGTERM or Ctrl-C."""
     if new_key_ is not None:

@@ -292,7 +292,7 @@ def test_a_result_that_is_not_json_or_nested_too_deeply_is_a_message(
 
     result = oncepool("requests", "resolve", "r", "--as", "done", "--result", given)
 
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "the result is not JSON" in result.stderr
     assert state(journal, "r") == "in_doubt"
 

@@ -65,9 +65,9 @@ def test_who_is_not_let_in_hears_that_a_server_is_there(
     journal: Journal, wrong: dict[str, str]
 ) -> None:
     url = make_conninfo(journal.url, **wrong)
-    with pytest.raises(JournalUnreachable, match="refused the connection; .*FATAL: ") as caught:
-        with explained():
-            open_connection(url, "test")
+    said = r"refused the connection; .*FATAL: "
+    with pytest.raises(JournalUnreachable, match=said) as caught, explained():
+        open_connection(url, "test")
     assert "does not answer" not in str(caught.value)
 
 

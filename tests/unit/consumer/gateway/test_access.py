@@ -147,7 +147,7 @@ def test_a_file_that_a_new_key_does_not_fit_into_stays_as_it_is(
         ('{"a b": {"hash": "x", "roles": ["send"]}}', "sha256"),
         ('{"a": {"hash": "HASH", "roles": ["fly"]}}', "'send', 'read' or 'operate'"),
         ('{"a": {"hash": "HASH", "roles": []}}', "at least 1"),
-        ('{"a": {"hash": "HASH", "roles": ["send"], "x": 1}}', "not permitted"),
+        ('{"a": {"hash": "HASH", "roles": ["send"], "x": 1}}', "a.x: there is no such option"),
         ('{"a b": {"hash": "HASH", "roles": ["send"]}}', "no key's name"),
         ('{"a": {"hash": "HASH", "roles": ["send"]}, "b": {"hash": "HASH", "roles": ["send"]}}',
          "two names"),

@@ -177,24 +177,36 @@ class WaitTimeout(ClientError):
     The request may still run. Send it again with the same id, or wait longer.
     """
 
-    def __init__(self, id: str, seconds: float, status: Status | None) -> None:
+    def __init__(
+        self, id: str, seconds: float, status: Status | None, *, where: str = "", unread: str = ""
+    ) -> None:
+        """`where` its consumers are; `unread`: why nobody could look once more at the end."""
+        advice = "Send it again with the same id, or wait longer"
+        if unread:
+            advice = "It may be done: look again when Redis answers, or send it with the same id"
+        elif where and (status is None or status.state == "accepted"):  # no consumer has had it
+            advice = (
+                f"Check that a consumer runs for {where} (`oncepool stats` with the same settings"
+                " lists the instances), then send it again with the same id, or wait longer"
+            )
         super().__init__(
-            f"request {id!r} has no answer after {seconds:g} s ({_last_status(status)}). "
-            "Send it again with the same id, or wait longer"
+            f"request {id!r} has no answer after {seconds:g} s ({_last_status(status, unread)}). "
+            f"{advice}"
         )
         self.id = id
         self.status = status
 
 
-def _last_status(status: Status | None) -> str:
+def _last_status(status: Status | None, unread: str) -> str:
     if status is None:
-        return "no status at all"
+        return f"its status could not be read: {unread}" if unread else "no status at all"
     said = [status.state.value if status.code == "ok" else f"{status.state}/{status.code}"]
     if status.reason or status.error:
         said.append(status.reason or status.error or "")
     if status.retry_at is not None:
         said.append(f"it runs at {status.retry_at.isoformat(timespec='seconds')} or soon after")
-    return f"last status: {': '.join(said)}"
+    later = f"; a later one could not be read: {unread}" if unread else ""
+    return f"last status: {': '.join(said)}{later}"
 
 
 class Conflict(ClientError):

@@ -120,12 +120,16 @@ def _configure_root(handler: logging.Handler, level: str) -> None:
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
 
 
+def writes_json(log_format: LogFormat, stream: TextIO) -> bool:
+    """Whether its lines are JSON objects: where nobody looks on, unless something else was said."""
+    return log_format == "json" or (log_format == "auto" and not stream.isatty())
+
+
 def _renderers(log_format: LogFormat, stream: TextIO) -> list[Processor]:
-    terminal = stream.isatty()
-    if log_format == "console" or (log_format == "auto" and terminal):
+    if not writes_json(log_format, stream):
         # Plain tracebacks: rich ones show local variables, secrets and payloads among them.
         plain = structlog.dev.plain_traceback
-        return [structlog.dev.ConsoleRenderer(colors=terminal, exception_formatter=plain)]
+        return [structlog.dev.ConsoleRenderer(colors=stream.isatty(), exception_formatter=plain)]
     return [
         structlog.processors.format_exc_info,
         structlog.processors.EventRenamer("message"),

@@ -59,9 +59,10 @@ def _in_words(error: psycopg.Error, setting: str, *, connected: bool) -> Consume
             f" something, nobody knows whether it did: look again: {said}"
         )
     if is_cut(error) or is_away(error):
-        return JournalUnreachable(
-            f"the database does not answer; correct {setting} or start PostgreSQL: {said}"
-        )
+        what = f"the database does not answer; correct {setting} or start PostgreSQL"
+        if is_cut(error) and "FATAL:" in said:  # a server is there, and lets nobody in
+            what = f"the database refused the connection; correct {setting}, or what it names"
+        return JournalUnreachable(f"{what}: {said}")
     if error.sqlstate is None and isinstance(error, psycopg.ProgrammingError):
         return JournalRefused(f"{setting} can't be used, correct it: {said}")
     return JournalRefused(f"the database refused: {said}{_advice(error)}")

@@ -23,7 +23,7 @@ from consumer.commands.dead_letter_options import (
 )
 from consumer.commands.operator import YesOption, batches, complain, confirm
 from consumer.commands.options import DATABASE, JsonOption, with_settings
-from consumer.commands.output import EXIT_FAILED, fail, print_json, say
+from consumer.commands.output import EXIT_FAILED, counted, fail, print_json, say
 from consumer.config.settings import Settings
 from feedback.journal.connections import Connection, database_now
 from feedback.operations.dead_letter_files import export_lines, export_parts, identity, import_lines
@@ -96,7 +96,8 @@ def import_(
     if json:
         print_json({"imported": added, "there": there, "broken": broken})
     else:
-        typer.echo(f"{added} imported, {there} were there already, {len(broken)} broken lines")
+        lines_broken = counted(len(broken), "broken line")
+        typer.echo(f"{added} imported, {there} were there already, {lines_broken}")
     complain([f"line {one['number']} of {file}: {one['reason']}" for one in broken])
     if broken:
         raise typer.Exit(EXIT_FAILED)

@@ -44,6 +44,7 @@ from consumer.commands.operator import (
     told,
 )
 from consumer.commands.options import DATABASE, KAFKA, REDIS, JsonOption, with_settings
+from consumer.commands.output import counted
 from consumer.commands.resending import NotSent, NotTaken, Resender
 from consumer.config.settings import Settings
 from feedback.contract.states import State
@@ -253,10 +254,10 @@ def _ask(
     if not places:
         typer.echo("there is no such dead letter", err=True)
         return
-    messages, requests = len(_messages(places)), len(_requests(places))
-    confirm(
-        f"{doing} {len(places)} dead letters ({messages} messages, {requests} requests)?", yes=yes
-    )
+    messages = counted(len(_messages(places)), "message")
+    requests = counted(len(_requests(places)), "request")
+    letters = counted(len(places), "dead letter")
+    confirm(f"{doing} {letters} ({messages}, {requests})?", yes=yes)
 
 
 def _messages(places: Sequence[DeadLetterRef]) -> list[int]:

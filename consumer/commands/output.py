@@ -76,6 +76,11 @@ def header_texts(stored: Any) -> list[tuple[str, str]]:
     ]
 
 
+def counted(n: int, noun: str) -> str:
+    """As people say it: 1 request, 2 requests."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
 def with_bar(items: Sequence[Item], doing: str) -> Iterable[Item]:
     """The items, with a progress bar on standard error."""
     from rich.console import Console

@@ -13,7 +13,7 @@ from consumer.admin.journal import connect
 from consumer.admin.kafka_admin import retention_problems
 from consumer.commands.operator import YesOption, confirm
 from consumer.commands.options import DATABASE, KAFKA, JsonOption, past, with_settings
-from consumer.commands.output import fail, print_json, print_table, warn
+from consumer.commands.output import counted, fail, print_json, print_table, warn
 from consumer.config.settings import Settings
 from feedback.journal.connections import Connection
 from feedback.operations.prune import TABLES, pages, prunable
@@ -81,7 +81,9 @@ def prune(
         rows = prunable(connection, before, schema=schema)
         if not dry_run and any(rows.values()):
             when = before.isoformat(sep=" ", timespec="minutes")
-            confirm(f"delete {rows['requests']} requests that ended before {when}?", yes=yes)
+            confirm(
+                f"delete {counted(rows['requests'], 'request')} that ended before {when}?", yes=yes
+            )
             rows = _prune(connection, before, schema)
     if json:
         print_json(
@@ -110,6 +112,8 @@ def _prune(connection: Connection, before: datetime, schema: str) -> dict[str, i
         for step in prune_journal(connection, before, schema=schema):
             deleted.update(step.deleted)
             bar.update(
-                task, advance=step.pages, description=f"{deleted['requests']} requests deleted"
+                task,
+                advance=step.pages,
+                description=f"{counted(deleted['requests'], 'request')} deleted",
             )
     return dict(deleted)

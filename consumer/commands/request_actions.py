@@ -33,7 +33,7 @@ from consumer.commands.operator import (
     told,
 )
 from consumer.commands.options import DATABASE, REDIS, JsonOption, moment, with_settings
-from consumer.commands.output import fail
+from consumer.commands.output import EXIT_USAGE, counted, fail
 from consumer.config.settings import Settings
 from feedback.contract.states import State
 from feedback.journal.connections import Connection
@@ -200,7 +200,7 @@ def resolve(
     try:
         _move(settings, ids, {}, move, "resolve", yes=yes, json=json)
     except ResultRefused as error:
-        fail(str(error))
+        fail(str(error), EXIT_USAGE)
 
 
 def _move(
@@ -221,7 +221,8 @@ def _move(
         if not ids:
             ids = select_ids(connection, filters, schema=settings.database_schema)
             if ids:
-                confirm(f"{doing} {len(ids)} requests ({_described(filters)})?", yes=yes)
+                asked = f"{doing} {counted(len(ids), 'request')} ({_described(filters)})?"
+                confirm(asked, yes=yes)
             else:
                 typer.echo(f"there is none ({_described(filters)})", err=True)
         if order is not None:

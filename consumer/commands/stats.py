@@ -210,6 +210,8 @@ def _width(columns: Iterable[str], heading: dict[str, str], lines: Iterable[Row]
 
 
 def _cell(column: str, value: Any) -> str:
+    if column == "type" and value == "":
+        return "(none)"  # of messages without one
     if value is not None and column in AGES:
         return age(value)
     return f"{value:.1f}/s" if column == "rate" else as_cell(value)

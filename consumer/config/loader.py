@@ -22,13 +22,18 @@ from pydantic_settings import (
     PydanticBaseSettingsSource,
 )
 
+from consumer.config.gateway_keys import GatewayKey
 from consumer.config.masking import mask
+from consumer.config.setting_types import OutboxRoute
 from consumer.config.settings import DEFAULT, PREFIX, Settings, variable
 from consumer.config.variables import OTHER_PREFIXES, OTHER_VARIABLES
 from consumer.errors import ConfigError, WrongArgument
 
 FILE_NAME = "oncepool.toml"
 FILE_VARIABLE = "ONCEPOOL_CONFIG"
+
+OF_TABLES = (*GatewayKey.model_fields, *OutboxRoute.model_fields)
+"""Options of the tables that are themselves the value of a setting."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
@@ -182,9 +187,12 @@ def _explain(error: ValidationError, values: Mapping[str, Any], origins: Mapping
         if not problem["loc"]:
             lines.append(message)
             continue
-        name = str(problem["loc"][0])
+        name, *inside = map(str, problem["loc"])
         value = mask(name, values.get(name))
-        line = f"{name} = {value!r} (from {origins.get(name, DEFAULT)}): {message}"
+        if problem["type"] == "extra_forbidden":
+            message = f"there is no such option{nearest(inside[-1], OF_TABLES)}"
+        place = f"{'.'.join(inside)}: " if inside and inside[-1] != "[key]" else ""
+        line = f"{name} = {value!r} (from {origins.get(name, DEFAULT)}): {place}{message}"
         if line not in lines:
             lines.append(line)
     return "\n".join(lines)

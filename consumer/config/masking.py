@@ -7,6 +7,7 @@ from typing import Any
 
 from consumer.config.gateway_keys import shown_keys
 from consumer.config.librdkafka import is_secret
+from consumer.config.setting_types import OutboxRoute, dotted
 
 HIDDEN = "***"
 
@@ -16,9 +17,6 @@ PAIR = re.compile(
 )
 
 
-_WHOLE = frozenset({"kafka_properties", "outbox_routes", "gateway_session_secret"})
-
-
 def mask_url(text: str) -> str:
     """A URL or libpq connection string without its passwords."""
     text = USER_INFO.sub(lambda m: f"{m['scheme']}{m['user']}:{HIDDEN}@", text)
@@ -26,26 +24,39 @@ def mask_url(text: str) -> str:
 
 
 def mask(name: str, value: Any) -> Any:
-    """The value of setting `name` as it may be shown."""
-    if name == "kafka_properties" and isinstance(value, dict):
-        return {key: HIDDEN if is_secret(key) else inner for key, inner in value.items()}
-    if name in _WHOLE and isinstance(value, str):
-        return HIDDEN if value else value  # the others of them are JSON that was not taken apart
-    if name == "outbox_routes" and isinstance(value, dict):
-        return {sender: _masked_route(route) for sender, route in value.items()}
-    if name == "gateway_keys":
-        return shown_keys(value)
-    if name.endswith("_url") and isinstance(value, str):
-        return mask_url(value)
-    return value
+    """The value of setting `name` as it may be shown, also where it is of another kind."""
+    match name:
+        case "kafka_properties":
+            shown = _masked_properties(value)
+        case "outbox_routes" if isinstance(value, dict):
+            shown = {sender: _masked_route(route) for sender, route in value.items()}
+        case "gateway_keys":
+            shown = shown_keys(value)
+        case "outbox_routes" | "gateway_session_secret":
+            shown = HIDDEN if value else value
+        case _ if name.endswith("_url"):
+            shown = mask_url(value) if isinstance(value, str) else HIDDEN
+        case _:
+            shown = value
+    return shown
+
+
+def _masked_properties(properties: Any) -> Any:
+    """Of librdkafka; what is no table is JSON that was not taken apart."""
+    if not isinstance(properties, dict):
+        return HIDDEN if properties else properties
+    flat = dotted(properties)  # as a TOML file may nest what belongs together: sasl.password
+    return {key: HIDDEN if is_secret(key) else inner for key, inner in flat.items()}
 
 
 def _masked_route(route: Any) -> Any:
     plain = route.model_dump() if hasattr(route, "model_dump") else route
     if not isinstance(plain, dict):
         return HIDDEN
-    return {
-        part: mask("kafka_properties" if part == "properties" else part, value)
-        for part, value in plain.items()
-        if value
-    }
+    return {part: _masked_part(part, value) for part, value in plain.items() if value}
+
+
+def _masked_part(part: str, value: Any) -> Any:
+    if part not in OutboxRoute.model_fields:  # misspelt: it may be anything
+        return HIDDEN
+    return mask("kafka_properties" if part == "properties" else part, value)

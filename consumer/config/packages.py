@@ -9,7 +9,7 @@ from importlib.machinery import PathFinder
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-OURS = ("consumer", "processing", "feedback")
+OURS = ("consumer", "processing", "feedback", "stack")
 
 
 def hidden_package(folder: Path) -> str | None:

@@ -8,6 +8,7 @@ each value came from.
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
@@ -36,6 +37,7 @@ from processing.settings import LOCK_TIMEOUT, MAX_IN_HAND
 MIB = 1024 * 1024
 PREFIX = "ONCEPOOL_"
 DEFAULT = "default"
+_BARE_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})")
 
 
 def _processors() -> int:
@@ -260,6 +262,8 @@ class Settings(BaseSettings):
     def _is_postgresql(cls, value: str) -> str:
         if value and not value.startswith(("postgresql://", "postgres://")) and "=" not in value:
             raise ValueError("this is neither postgresql://... nor a libpq string (host=... ...)")
+        if "://" in value and _BARE_PERCENT.search(value):  # libpq would show the password with it
+            raise ValueError("write a % of a name or a password as %25")
         return value
 
     @field_validator("redis_url")

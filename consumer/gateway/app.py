@@ -22,6 +22,7 @@ from consumer.gateway.openapi import document
 from consumer.gateway.pages.routes import add_pages, answered
 from consumer.gateway.parts import GatewayParts, parts_of
 from consumer.gateway.problems import HttpProblem, gone, invalid, problem_of
+from consumer.gateway.submission import said_to_be_a_form
 from feedback.errors import OncepoolError
 from feedback.tracing.switch import TRACING
 
@@ -120,6 +121,8 @@ async def _of_parameters(request: Request, error: Exception) -> Response:
         f"{'.'.join(str(part) for part in problem['loc'])}: {problem['msg']}"
         for problem in error.errors()[:10]
     ]
+    if form := said_to_be_a_form(request.headers.get("content-type", "")):
+        said.append(form)
     return answered(request, invalid("; ".join(said)))
 
 

@@ -213,7 +213,7 @@ class DatabaseThreads:
     def _away(self) -> JournalUnreachable:
         return JournalUnreachable(
             self._said
-            if "does not answer" in self._said
+            if self._setting in self._said
             else f"the database of {self._setting} does not answer: {self._said}"
         )
 

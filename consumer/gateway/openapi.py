@@ -32,7 +32,7 @@ _SAID: Final = {
     408: ("timeout", "The body came too slowly."),
     409: ("refused", "Its state does not allow it, or its first request is not answered yet."),
     413: ("too_large", "The body is longer than max_payload, or than Kafka takes."),
-    415: ("unsupported_media_type", "Structured events are not taken."),
+    415: ("unsupported_media_type", "Structured events and forms are not taken."),
     422: ("another_payload", "The key belongs to a request with another payload."),
     429: ("too_many_requests", "The rate of the API key is used up: Retry-After says how long."),
     431: ("too_large", "The headers are too long."),

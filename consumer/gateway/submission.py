@@ -25,6 +25,8 @@ _ELSEWHERE: Final = {
 }
 """Attributes of an event that are said in another way here."""
 
+_FORMS: Final = frozenset({"application/x-www-form-urlencoded", "multipart/form-data"})
+
 
 class Payload(NamedTuple):
     """A body that a consumer takes."""
@@ -43,12 +45,28 @@ def read_payload(type: str, body: bytes, content_type: str | None) -> Payload:
             "unsupported_media_type",
             "send the event's data as the body, and its attributes as headers (binary mode)",
         )
+    if said := said_to_be_a_form(kind):
+        raise HttpProblem(415, "unsupported_media_type", said)
     try:
         return Payload(body, kind, parse_and_fingerprint(type, body, kind)[1])
     except ValueError as error:
         raise invalid(
             f"the body is not JSON ({error}); say what it is in Content-Type", "invalid_payload"
         ) from None
+
+
+def said_to_be_a_form(content_type: str) -> str:
+    """What to do about a body of this type, which a form has; nothing where it is another.
+
+    So programs call JSON that were not told what it is, and no handler would find JSON in it.
+    """
+    form = content_type.partition(";")[0].strip().lower()
+    if form not in _FORMS:
+        return ""
+    return (
+        f"the body is said to be a form ({form}); say what it is in Content-Type, as in"
+        " curl -H 'content-type: application/json'"
+    )
 
 
 def read_options(headers: Iterable[tuple[bytes, bytes]], content_type: str) -> SubmitOptions:

@@ -31,7 +31,7 @@ from feedback.metrics.exposition import shown
 from processing.ipc.frames import Counts, Heartbeat
 from processing.ipc.service_manager import ServiceManager
 from processing.ipc.standard_streams import exit_at_once, say_at_once
-from processing.logs import BoundLogger, get_logger
+from processing.logs import BoundLogger, get_logger, writes_json
 
 EXIT_CLEAN, EXIT_FATAL, EXIT_KILLED = 0, 1, 3
 START_WAIT = 0.1
@@ -81,6 +81,8 @@ class Service:
         self._hurried = False
         """A signal beyond the first has moved the shutdown on."""
         self._json_logs = settings.log_format == "json"
+        """Asked for: nothing else is to be said then."""
+        self._read_by_programs = writes_json(settings.log_format, sys.stderr)
         self._fatal: str | None = None
         self._next_beat = 0.0
         self._lost: Counter[str] = Counter()
@@ -105,7 +107,7 @@ class Service:
         code = self._close()
         watchdog.dismiss()
         if self._fatal and not self._json_logs:
-            # The last that is said; where logs are JSON it stands in the line "ending".
+            # The last that is said, whole.
             *details, cause = self._fatal.splitlines()
             say_at_once("\n".join([*details, f"oncepool: {cause}"]), LAST_WORD)
         return code
@@ -228,13 +230,14 @@ class Service:
                 self._on_signal()
 
     def _why(self) -> dict[str, str]:
-        """What the line "ending" says of the reason: nothing where that is about to be printed."""
+        """What the line "ending" says of the reason: nothing where that is about to be printed.
+
+        Programs read it in that line; its details as well where nothing is printed.
+        """
         *details, reason = (self._fatal or "").splitlines()
-        if self._json_logs:
-            return (
-                {"reason": reason, "details": "\n".join(details)} if details else {"reason": reason}
-            )
-        return {"reason": reason} if self._pool.in_hand else {}
+        if self._json_logs and details:
+            return {"reason": reason, "details": "\n".join(details)}
+        return {"reason": reason} if self._read_by_programs or self._pool.in_hand else {}
 
     def _broke(self, error: Exception) -> None:
         """Nobody foresaw this: a bug, or a system that is out of threads or memory."""

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from feedback.client.call import Call, ResendTimer
 from feedback.client.pending import Submission
-from feedback.errors import WaitTimeout
+from feedback.errors import StoreUnavailable, WaitTimeout
 from feedback.status.status import Status
 
 Check = Callable[[Submission], None]
@@ -24,7 +24,8 @@ class Act(Enum):
     """Steps that are no pause."""
 
     LOOK = "look"
-    """Read the status that stands, as the time is over; it is sent in, None where none is known."""
+    """Read the status that stands, as the time is over; it is sent in, None where none is known, or
+    StoreUnavailable thrown in."""
     SEND = "send"
     """Send the request again, where there is room."""
 
@@ -57,8 +58,9 @@ def waiting(
     check: Check,
     seconds: float,
     clock: Callable[[], float] = time.monotonic,
+    where: str = "",
 ) -> Steps:
-    """Waits for a request at most so many seconds."""
+    """Waits for a request at most so many seconds; `where` its consumers are."""
     end = clock() + seconds
     while True:
         answer = submission.answer(watch.status)
@@ -69,11 +71,10 @@ def waiting(
         if left <= 0:
             break
         yield Pause(left)
-    # What stands now may be newer than the last sweep.
-    status = (yield Act.LOOK) or watch.status
+    status, unread = yield from _last_look(watch)
     answer = submission.answer(status)
     if answer is None:
-        raise WaitTimeout(submission.id, seconds, status)
+        raise WaitTimeout(submission.id, seconds, status, where=where, unread=unread)
     return answer
 
 
@@ -83,8 +84,9 @@ def calling(
     check: Check,
     times: CallTimes,
     clock: Callable[[], float] = time.monotonic,
+    where: str = "",
 ) -> Steps:
-    """Waits for a request that has just been sent, and has it sent again."""
+    """Waits for a request that has just been sent, and has it sent again; `where` consumers are."""
     call = Call(submission, ResendTimer(clock(), times.resend_after))
     while (now := clock()) < times.end:
         answer = call.answer(watch.status, now)
@@ -97,11 +99,21 @@ def calling(
             yield Act.SEND
             call.sent(clock())
         yield Pause(max(0.0, min(times.end, call.due) - clock()))
-    status = (yield Act.LOOK) or watch.status
+    status, unread = yield from _last_look(watch)
     answer = call.answer(status, now)
     if answer is None:
-        raise WaitTimeout(submission.id, times.seconds, status)
+        raise WaitTimeout(submission.id, times.seconds, status, where=where, unread=unread)
     return answer
+
+
+def _last_look(
+    watch: Watched,
+) -> Generator[Act | Pause, Status | None, tuple[Status | None, str]]:
+    """The status that stands, which may be newer than the last sweep's; why, where unreadable."""
+    try:
+        return (yield Act.LOOK) or watch.status, ""
+    except StoreUnavailable as error:
+        return watch.status, str(error).rstrip(".")
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from types import TracebackType
 from typing import Any, Concatenate, Final, Self, TypeVar, Unpack, overload
 
@@ -321,8 +321,10 @@ class AsyncClient(ClientCore):
                 step = steps.send(status)
                 status = None
                 if step is Act.LOOK:
-                    with suppress(StoreUnavailable):
+                    try:
                         status = await self._look(watch.id)
+                    except StoreUnavailable as error:
+                        steps.throw(error)  # which ends them
                 elif step is not Act.SEND:
                     await watch.wait(step.seconds)
                 elif sent is not None:

@@ -242,8 +242,10 @@ class Client(ClientCore):
                 step = steps.send(status)
                 status = None
                 if step is Act.LOOK:
-                    with suppress(StoreUnavailable):
+                    try:
                         status = self._reader.read(watch.id)
+                    except StoreUnavailable as error:
+                        steps.throw(error)  # which ends them
                 elif step is not Act.SEND:
                     watch.wait(step.seconds)
                 elif sent is not None:

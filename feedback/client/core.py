@@ -66,6 +66,8 @@ class ClientCore:
         self._channel = f"{prefix}:hints:{uuid7()}" if hints else None
         outages = OutageLog()
         self._store = store_of(redis, given("prefix", prefix))
+        prefix = getattr(self._store, "prefix", prefix)
+        self._where = f"topic {topic!r} that writes its statuses under the Redis prefix {prefix!r}"
         producer = lasting(kafka, delivery_timeout, outages)
         self._owns_store = isinstance(redis, str)
         self._submissions = Submissions()
@@ -111,10 +113,10 @@ class ClientCore:
 
     def _waiting(self, submission: Submission, watch: Watched, timeout: float | None) -> Steps:
         seconds = self._answer_within(submission) if timeout is None else timeout
-        return waiting(submission, watch, self._check, seconds)
+        return waiting(submission, watch, self._check, seconds, where=self._where)
 
     def _calling(self, submission: Submission, watch: Watched, times: CallTimes) -> Steps:
-        return calling(submission, watch, self._check, times)
+        return calling(submission, watch, self._check, times, where=self._where)
 
     def _times(
         self, submission: Submission, timeout: float | None, resend_after: float | None

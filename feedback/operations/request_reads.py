@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, TypeAlias
 
@@ -17,6 +17,7 @@ from psycopg.rows import dict_row
 from feedback.contract.states import State
 from feedback.journal.connections import Connection
 from feedback.journal.queries import query
+from feedback.journal.rows import StoredRequest
 from feedback.journal.writer import JournalWriter
 from feedback.status.status import Status
 
@@ -99,12 +100,27 @@ def get_statuses(connection: Connection, ids: Sequence[str], *, schema: str) -> 
     result is nested too deeply.
     """
     found: dict[str, Status] = {}
-    for name, row in JournalWriter(schema).find(connection.cursor(), ids).items():
+    rows = JournalWriter(schema).find(connection.cursor(), ids)
+    changed = _last_changes(connection, rows.values(), schema)
+    for name, row in rows.items():
         try:
-            found[name] = Status.decode(row.status(row.at).encode())
+            found[name] = Status.decode(row.status(changed.get(name, row.at)).encode())
         except ValueError as problem:
             _log.error("the status of request %s left out: %s", name, problem)
     return found
+
+
+def _last_changes(
+    connection: Connection, rows: Iterable[StoredRequest], schema: str
+) -> dict[str, datetime]:
+    """Since when those of the rows that have not ended stand as they do, where they ran before."""
+    unended = [row for row in rows if row.finished_at is None]
+    if not unended:
+        return {}
+    values = {"ids": [row.id for row in unended], "runs": [row.run for row in unended]}
+    found = connection.execute(query("last_changes", schema), values).fetchall()
+    made = {row.id: row.created_at for row in unended}
+    return {name: max(at, made[name]) for name, at in found if at is not None}
 
 
 def matches(type: str | None, wanted: str) -> bool:

@@ -125,9 +125,10 @@ def _executor_of(given: Any) -> _Executor:
         return _Executor(_connection_of(given))
     if _can(given, "execute") and _can(given, "fetchall"):
         return _Bare(given)
+    # Its class and not itself: a URL holds a password.
     raise TypeError(
-        f"{given!r} is no connection, session or cursor: hand over the one whose transaction the"
-        " request belongs to"
+        f"{type(given).__name__} is no connection, session or cursor: hand over the one whose"
+        " transaction the request belongs to"
     )
 
 

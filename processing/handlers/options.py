@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import unicodedata
 from collections.abc import Callable
 from datetime import datetime
@@ -14,7 +13,7 @@ from pydantic.dataclasses import dataclass
 from feedback.status.status import DEFAULT_TTL
 from processing.handlers.errors import RegistrationError
 from processing.handlers.retry_policy import RetryPolicy
-from processing.handlers.validation import STRICT, refusal
+from processing.handlers.validation import STRICT, refusal, unknown_option
 from processing.ipc.progress import SEATS
 
 Effect = Literal["transaction", "external", "none"]
@@ -116,11 +115,7 @@ class CheckedOptions:
         fields = cls.__pydantic_fields__  # type: ignore[attr-defined]
         for name in given:
             if name not in fields:
-                nearest = difflib.get_close_matches(name, fields, n=1)
-                hint = f"; did you mean {nearest[0]!r}?" if nearest else "."
-                raise RegistrationError(
-                    f"{where}: the option {name!r} is unknown{hint} Options: {', '.join(fields)}"
-                )
+                raise RegistrationError(f"{where}: {unknown_option(name, fields)}")
         try:
             options = cls(**given)  # type: ignore[arg-type]  # whole floats are taken
             options._refuse_combinations()

@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import difflib
+from collections.abc import Collection, Mapping
 
 from pydantic import ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
 
 from processing.handlers.errors import RegistrationError
 
-STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True)
-"""For pydantic dataclasses: True is no number, and neither is "5"."""
+STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True, extra="forbid")
+"""For pydantic dataclasses: True is no number, and neither is "5"; what is misspelt is refused."""
+
+
+def unknown_option(name: str, options: Collection[str]) -> str:
+    """What is said of an option that there is not."""
+    nearest = difflib.get_close_matches(name, options, n=1)
+    hint = f"; did you mean {nearest[0]!r}?" if nearest else "."
+    return f"the option {name!r} is unknown{hint} Options: {', '.join(options)}"
 
 
 def refusal(
@@ -21,6 +29,13 @@ def refusal(
     `call` names what was called, where the field alone does not.
     """
     problem = error.errors(include_url=False)[0]
-    name = str(problem["loc"][0])
-    given, wanted = f"{name}={problem['input']!r}", fields[name].description
-    return RegistrationError(f"{call}({given}): {wanted}" if call else f"{given}: {wanted}")
+    place = problem["loc"][0]
+    name = list(fields)[place] if isinstance(place, int) and place < len(fields) else place
+    if name in fields:
+        given, wanted = f"{name}={problem['input']!r}", fields[str(name)].description
+        return RegistrationError(f"{call}({given}): {wanted}" if call else f"{given}: {wanted}")
+    if isinstance(name, int):
+        text = f"it takes {len(fields)} arguments. Options: {', '.join(fields)}"
+    else:
+        text = unknown_option(name, fields)
+    return RegistrationError(f"{call}: {text}" if call else text)

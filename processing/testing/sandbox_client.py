@@ -78,7 +78,10 @@ class SandboxClient(Client):
                 step = steps.send(status)
                 status = None
                 if step is Act.LOOK:
-                    status = self._look(watch)
+                    try:
+                        status = self._read(watch)
+                    except StoreUnavailable as error:
+                        steps.throw(error)  # which ends them
                 elif isinstance(step, Pause):
                     self._sandbox.pass_time(step.seconds)
                     self._look(watch)
@@ -98,11 +101,14 @@ class SandboxClient(Client):
             submission.unread_before()
         return message, submission
 
-    def _look(self, watch: Any) -> Status | None:
-        self._sandbox.run()
-        found: Status | None = None
+    def _look(self, watch: Any) -> None:
         with suppress(StoreUnavailable):
-            found = watch.status = self._reader.read(watch.id)
+            self._read(watch)
+
+    def _read(self, watch: Any) -> Status | None:
+        self._sandbox.run()
+        found: Status | None = self._reader.read(watch.id)
+        watch.status = found
         return found
 
 

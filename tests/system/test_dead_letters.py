@@ -325,7 +325,7 @@ def test_nothing_is_done_to_all_unasked(
     refused = oncepool("dead-letters", command, "--all", stdin="n\n")
 
     assert (unasked.exit_code, refused.exit_code) == (2, 1)
-    assert "2 dead letters (1 messages, 1 requests)?" in refused.stderr
+    assert "2 dead letters (1 message, 1 request)?" in refused.stderr
     assert len(listed(oncepool)) == 2
     assert oncepool("dead-letters", command, "--all", stdin="y\n").exit_code == 0
     assert listed(oncepool) == []

@@ -49,6 +49,16 @@ def test_there_and_back(
     bench.start()
     assert gateway.http.get("/readyz").status_code == 200
 
+    # `curl -d` says that its JSON is a form, which no handler takes: refused at once, and the id is
+    # free for the request that says what it is.
+    form = {"content-type": "application/x-www-form-urlencoded; charset=utf-8"}
+    refused = gateway.post("effect", {"table": bench.table}, "order/17", **form)
+    assert (refused.status_code, refused.json()["title"]) == (
+        415,
+        "This content type is not taken here",
+    )
+    assert "curl -H 'content-type: application/json'" in refused.json()["detail"]
+
     # Sent, run once, answered to whoever asks again; the journal answers where Redis has lost it.
     paid = {"table": bench.table, "n": 2**70}
     first = gateway.post("effect", paid, '"order/17"', prefer="respond-async, wait=50")

@@ -131,7 +131,7 @@ def test_without_a_terminal_many_are_not_moved_unasked(
     result = oncepool("requests", "retry", "--state", "dead")
 
     assert result.exit_code == 2
-    assert "retry 1 requests (state dead)?" in " ".join(result.stderr.split())
+    assert "retry 1 request (state dead)?" in " ".join(result.stderr.split())
     assert state(journal, "a") == "dead"
 
 
@@ -144,7 +144,7 @@ def test_at_a_terminal_it_asks(
     result = oncepool("requests", "retry", "--state", "dead", stdin=said)
 
     assert result.exit_code == code
-    assert "retry 1 requests" in result.stderr
+    assert "retry 1 request (" in result.stderr
     assert state(journal, "a") == after
 
 
@@ -292,7 +292,7 @@ def test_a_result_that_is_not_json_or_nested_too_deeply_is_a_message(
 
     result = oncepool("requests", "resolve", "r", "--as", "done", "--result", given)
 
-    assert result.exit_code == 1
+    assert result.exit_code == 2
     assert "the result is not JSON" in result.stderr
     assert state(journal, "r") == "in_doubt"
 

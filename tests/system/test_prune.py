@@ -58,7 +58,7 @@ def test_it_asks_and_does_nothing_unasked(
     refused = oncepool("prune", "--force", "--older-than", "30d", stdin="n\n")
 
     assert (unasked.exit_code, refused.exit_code) == (2, 1)
-    assert "delete 1 requests that ended before" in refused.stderr
+    assert "delete 1 request that ended before" in refused.stderr
     assert left(journal) == ["a", "b", "c"]
     assert oncepool("prune", "--force", "--older-than", "30d", stdin="y\n").exit_code == 0
     assert left(journal) == ["b", "c"]

@@ -32,3 +32,12 @@ SELECT id, type, state, run FROM {schema}.requests
 SELECT at, action, from_state, to_state, run, who, why FROM (
     SELECT * FROM {schema}.transitions WHERE request_id = %s ORDER BY id DESC LIMIT %s
 ) latest ORDER BY id
+
+-- name: last_changes
+-- Of rows that have not ended: when their last run did, or an operator put them to where they are.
+SELECT u.id, greatest(
+    (SELECT ended_at FROM {schema}.attempts a
+     WHERE a.request_id = u.id AND a.run <= u.run ORDER BY a.run DESC LIMIT 1),
+    (SELECT at FROM {schema}.transitions t
+     WHERE t.request_id = u.id AND t.run <= u.run ORDER BY t.id DESC LIMIT 1)
+) FROM unnest(%(ids)s::text[], %(runs)s::int[]) AS u(id, run)

@@ -1,9 +1,10 @@
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from benchmarks import goals
+from benchmarks import goals, page
 from benchmarks.goals import Goal, Judged, verdicts
 from benchmarks.page import parts_of, table
 from benchmarks.spread import spread
@@ -62,11 +63,11 @@ def test_a_goal_has_a_direction(value: float, at_most: bool, met: bool) -> None:
 
 
 def test_the_page_tells_what_was_measured_and_names_what_was_not() -> None:
-    page = "\n\n".join(parts_of({"peers-2": PEERS}))
-    assert "| no-op / afternoon | >= 1 | 0.85 (0.80 - 0.90) | missed: 15 % away | each" in page
-    assert "- Beside other consumers, two workers, no-op: 0.85 (0.80 - 0.90) of afternoon." in page
-    assert "abc1234" in page
-    assert "Not measured yet: peers-1, handoff-2" in page
+    text = "\n\n".join(parts_of({"peers-2": PEERS}))
+    assert "| no-op / afternoon | >= 1 | 0.85 (0.80 - 0.90) | missed: 15 % away | each" in text
+    assert "- Beside other consumers, two workers, no-op: 0.85 (0.80 - 0.90) of afternoon." in text
+    assert "abc1234" in text
+    assert "Not measured yet: peers-1, handoff-2" in text
 
 
 def times(p50: float, p99: float) -> list[dict[str, float]]:
@@ -149,7 +150,7 @@ def test_every_kind_of_result_has_its_goals_and_its_section() -> None:
     hand_over = "planned hand-overs, KIP-848, answered within 1 s / undisturbed"
     assert found[hand_over] == "missed: 5 % away"
     assert found["due rows, no-op / fresh"] == "missed: 20 % away"
-    page = "\n\n".join(parts_of(OTHERS))
+    text = "\n\n".join(parts_of(OTHERS))
     for line in (
         "| Oncepool, client | 6 | 20 | 40 |",
         "| 10,000,000 rows, random ids | 60 | 0.60 (0.60 - 0.60) |",
@@ -161,7 +162,7 @@ def test_every_kind_of_result_has_its_goals_and_its_section() -> None:
         "| messages lost | 1 |",
         "| bench.noop | 0.96 (0.96 - 0.96) | 0.40 (0.40 - 0.40) |",
     ):
-        assert line in page
+        assert line in text
 
 
 def test_no_results_make_a_page_too() -> None:
@@ -170,3 +171,24 @@ def test_no_results_make_a_page_too() -> None:
 
 def test_a_cell_does_not_end_a_table() -> None:
     assert table(("a",), [("x|y",), (1234.5,)]) == "| a |\n| --- |\n| x\\|y |\n| 1,234 |"
+
+
+@pytest.mark.parametrize(
+    "date,told", [("2026-11-21T08:05:17Z", True), ("2030-01-02T03:04:05Z", False)]
+)
+def test_losses_of_a_run_before_gaps_were_read_again_are_told_as_such(
+    date: str, told: bool
+) -> None:
+    document = {**OTHERS["rebalance-planned"], "machine": {**MACHINE, "date": date}}
+    text = "\n\n".join(parts_of({"rebalance-planned": document}))
+    assert ("older than `read_again`" in text) is told
+
+
+def test_the_page_is_written_from_the_results(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    written = tmp_path / "performance.md"
+    monkeypatch.setattr(page, "PAGE", written)
+    page.main()
+    kept = Path(__file__).parents[3] / "docs" / "performance.md"
+    assert kept.read_text() == written.read_text(), "run: scripts/bench --page"

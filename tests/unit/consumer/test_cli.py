@@ -144,7 +144,7 @@ def test_a_database_that_does_not_answer_is_one_line_that_says_what_to_do() -> N
     assert "hidden" not in line
 
 
-@pytest.mark.parametrize("url", ["hots=1", "postgresql://h/x?nonsense=1", "postgresql://a%zz@h"])
+@pytest.mark.parametrize("url", ["hots=1", "postgresql://h/x?nonsense=1"])
 def test_a_database_url_that_postgresql_cannot_read_is_named(url: str) -> None:
     result = oncepool("migrate", "--database-url", url)
 

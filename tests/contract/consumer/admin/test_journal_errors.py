@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 import psycopg
 import pytest
+from psycopg.conninfo import make_conninfo
 
 from consumer.admin.journal import (
     JournalContended,
@@ -57,6 +58,17 @@ def test_a_server_that_works_for_nobody_is_one(connection: Connection, state: st
     text = f"DO $$ BEGIN RAISE EXCEPTION 'so' USING ERRCODE = '{state}'; END $$"
     with pytest.raises(JournalUnreachable, match="does not answer"), explained(connected=True):
         connection.execute(text)
+
+
+@pytest.mark.parametrize("wrong", [{"password": "wrong"}, {"dbname": "nowhere"}])
+def test_who_is_not_let_in_hears_that_a_server_is_there(
+    journal: Journal, wrong: dict[str, str]
+) -> None:
+    url = make_conninfo(journal.url, **wrong)
+    said = r"refused the connection; .*FATAL: "
+    with pytest.raises(JournalUnreachable, match=said) as caught, explained():
+        open_connection(url, "test")
+    assert "does not answer" not in str(caught.value)
 
 
 def test_an_answer_that_never_came_leaves_it_open(journal: Journal, connection: Connection) -> None:

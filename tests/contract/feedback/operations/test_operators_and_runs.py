@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from datetime import datetime
 from typing import Any
 
 import psycopg
@@ -13,6 +14,7 @@ from feedback.contract.record import Record
 from feedback.journal.claims import ClaimRequest, claim
 from feedback.operations.dead_letter_actions import retry_letter
 from feedback.operations.request_actions import By, Moved, TransitionOutcome, cancel, resolve, retry
+from feedback.operations.request_reads import get_statuses
 from processing import App, Request
 from stack import Stack
 from tests.support.executor import Bench
@@ -123,6 +125,32 @@ def test_a_retried_dead_request_runs_with_all_its_attempts(scene: Scene) -> None
     told = [s["v"] for s in scene.statuses if s["id"] == "a"]
     assert told == sorted(told)
     assert moved.status().value[6:12].decode() == f"{moved.run:05d}3"
+
+
+def test_what_waits_stands_so_since_its_last_run_or_its_retry(scene: Scene) -> None:
+    """Not since its row was made: the second attempt would be older than the end of the first."""
+
+    def stands() -> datetime:
+        status = get_statuses(scene.operator, ["a"], schema=scene.schema)["a"]
+        assert status.state == "waiting"
+        return status.at
+
+    def ended() -> datetime:
+        rows = scene.query(f"SELECT max(ended_at) FROM {scene.schema}.attempts")
+        at: datetime = rows[0][0]
+        return at
+
+    scene.wrong["a"] = ValueError("no")
+    scene.run(scene.record("a", "pay", {}))
+    first = stands()
+    assert first == ended()
+    scene.due_now()
+    scene.run_due()
+    scene.retry("a")
+    retried = stands()
+    assert retried > ended() > first
+    scene.run_due()
+    assert stands() == ended() > retried
 
 
 def test_a_retry_while_a_resend_runs_leaves_one_effect(scene: Scene) -> None:

@@ -77,6 +77,13 @@ def test_where_there_is_room_every_column_is_shown(width: int) -> None:
     assert "too narrow" not in text
 
 
+def test_what_is_counted_of_messages_without_a_type_has_a_name() -> None:
+    found = look()
+    found.requests = [{"type": "", "state": "rejected", "code": "malformed", "n": 5}]
+    (line,) = (line for line in printed(WIDE, found).splitlines() if "malformed" in line)
+    assert line.startswith("(none)")
+
+
 def test_a_taller_picture_is_scrolled() -> None:
     console = Console(width=80, height=24, file=io.StringIO(), force_terminal=True)
     scroll = Scroll()

@@ -156,13 +156,20 @@ def test_an_empty_variable_counts_as_not_set() -> None:
         ("kafka_properties", "[1]", "dictionary"),
         ("outbox_routes", "{", "not JSON"),
         ("outbox_routes", '{"a b": {}}', "no sender's name"),
-        ("outbox_routes", '{"a": {"topics": "t"}}', "Extra inputs"),
+        ("outbox_routes", '{"a": {"topics": "t"}}', r"a\.topics: .* did you mean topic\?"),
+        (
+            "gateway_keys",
+            '{"shop": {"rats": 5}}',
+            r"shop\.rats: .*; did you mean rate\?",
+        ),
+        ("gateway_keys", '{"shop": {"hash": "x"}}', r"shop\.roles: Field required"),
         ("app", "shop", "add the App's name to the module, as shop:app"),
         ("app", ":app", "as module:app"),
         ("app", "shop:a:b", "not module:attribute"),
         ("app", "shop: app", "not module:attribute"),
         ("database_schema", 'x"; DROP', "should match pattern"),
         ("database_url", "mysql://h/db", "neither postgresql://"),
+        ("database_url", "postgresql://u:p%ss@h/db", r"'postgresql://u:\*\*\*@h/db' .* as %25"),
         ("redis_url", "http://h", "none of redis://"),
         ("redis_url", "redis://:hidden@h:99999", r":\*\*\*@h:99999. .*look at host and port"),
         ("redis_url", "redis://a..b", "'a..b' is no name of a host"),
@@ -176,6 +183,25 @@ def test_value_errors_say_setting_value_source_and_what_is_allowed(
 ) -> None:
     with pytest.raises(ConfigError, match=message):
         load(environ={variable(name): value})
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '[outbox.routes.b]\nredis_ulr = "redis://u:hidden@h"',
+        '[outbox.routes.b.propertis]\nsasl.password = "hidden"',
+        '[outbox.routes.b.properties]\nsasl.password = "hidden"\nfoo = [1]',
+        '[outbox]\nroutes = ["redis://u:hidden@h"]',
+        '[kafka.properties]\nsasl.password = "hidden"\nfoo = [1]',
+        '[kafka]\nproperties = ["sasl.password=hidden"]',
+        '[gateway]\nsession_secret = ["hidden"]',
+        'database_url = ["postgresql://u:hidden@h"]',
+    ],
+)
+def test_what_is_wrong_in_a_file_is_told_without_its_secrets(tmp_path: Path, text: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(toml=text, folder=tmp_path)
+    assert "hidden" not in str(caught.value)
 
 
 def test_all_wrong_values_are_told_at_once() -> None:

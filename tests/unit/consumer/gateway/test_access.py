@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from consumer import cli
 from consumer.config.gateway_keys import hash_of
@@ -92,6 +92,54 @@ def test_a_new_key_opens_the_gateway_that_has_its_table(tmp_path: Path) -> None:
     assert CliRunner().invoke(cli.app, ["gateway", "--new-key", "a b"]).exit_code == 2
 
 
+def _write_key(file: Path, name: str) -> Result:
+    return CliRunner().invoke(cli.app, ["gateway", "--new-key", name, "--write", str(file)])
+
+
+def test_a_new_key_is_written_into_the_file_that_it_is_for(tmp_path: Path) -> None:
+    file = tmp_path / "oncepool.toml"
+    link = tmp_path / "link.toml"
+    link.symlink_to(file)
+    assert _write_key(file, "shop").exit_code == 0
+    file.write_text(f"workers = 3\n[gateway]\nrate = 9  # enough\n{file.read_text()}".rstrip())
+    file.chmod(0o640)
+
+    made = _write_key(link, "ops")
+
+    assert made.exit_code == 0, made.output
+    assert "of all types" in made.stderr
+    assert link.is_symlink()
+    assert file.stat().st_mode & 0o777 == 0o640
+    assert "rate = 9  # enough" in file.read_text()
+    settings = load_settings(environ={}, config=file)
+    assert (settings.workers, list(settings.gateway_keys)) == (3, ["shop", "ops"])
+    caller = Access(settings.gateway_keys, 0).caller([f"Bearer {made.stdout.strip()}"])
+    assert caller.name == "ops"
+    assert sorted(tmp_path.iterdir()) == [link, file]
+
+
+@pytest.mark.parametrize(
+    "text,said",
+    [
+        (f"[gateway.keys.shop]\nhash = '{hash_of(KEY)}'\nroles = ['send']\n", "is a key 'shop'"),
+        ("workers = \n", "this is not TOML"),
+        ("worker = 3\n", "did you mean workers"),
+        (f"[gateway]\nkeys = {{ops = {{hash = '{hash_of(KEY)}'}}}}\n", "does not go with the keys"),
+        ("gateway_keys = '{}'\n", "given twice"),
+    ],
+)
+def test_a_file_that_a_new_key_does_not_fit_into_stays_as_it_is(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    file = tmp_path / "oncepool.toml"
+    file.write_text(text)
+    made = _write_key(file, "shop")
+    assert (made.exit_code, made.stdout) == (1, "")
+    assert said in made.stderr.replace("\n", " ")
+    assert file.read_text() == text
+    assert list(tmp_path.iterdir()) == [file]
+
+
 @pytest.mark.parametrize(
     "keys,said",
     [
@@ -99,7 +147,7 @@ def test_a_new_key_opens_the_gateway_that_has_its_table(tmp_path: Path) -> None:
         ('{"a b": {"hash": "x", "roles": ["send"]}}', "sha256"),
         ('{"a": {"hash": "HASH", "roles": ["fly"]}}', "'send', 'read' or 'operate'"),
         ('{"a": {"hash": "HASH", "roles": []}}', "at least 1"),
-        ('{"a": {"hash": "HASH", "roles": ["send"], "x": 1}}', "not permitted"),
+        ('{"a": {"hash": "HASH", "roles": ["send"], "x": 1}}', "a.x: there is no such option"),
         ('{"a b": {"hash": "HASH", "roles": ["send"]}}', "no key's name"),
         ('{"a": {"hash": "HASH", "roles": ["send"]}, "b": {"hash": "HASH", "roles": ["send"]}}',
          "two names"),

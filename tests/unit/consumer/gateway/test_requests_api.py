@@ -259,6 +259,8 @@ def test_options_reach_the_message() -> None:
         ("/requests/a.b", {"content": b"x" * 2000}, 413),
         ("/requests/a.b", {"json": 1, "headers": {"X-Long": "x" * 70_000}}, 431),
         ("/requests/a.b", {"json": 1, "headers": {"Content-Type": "application/cloudevents"}}, 415),
+        ("/requests/a.b", {"data": {"n": 1}}, 415),
+        ("/requests/a.b", {"files": {"n": b"1"}}, 415),
     ],
 )
 def test_what_can_not_be_taken_is_a_problem(
@@ -275,6 +277,16 @@ def test_what_can_not_be_taken_is_a_problem(
 
     bench.run(scenario)
     assert bench.producer.sent == []
+
+
+@pytest.mark.parametrize("path", ["a.b", "order-17/resolve"])
+def test_who_calls_json_a_form_is_told_what_to_say(path: str) -> None:
+    async def scenario(http: Http) -> None:
+        form = {"Content-Type": "application/x-www-form-urlencoded"}
+        refused = await http.post(f"/requests/{path}", content=b'{"as": "done"}', headers=form)
+        assert "curl -H 'content-type: application/json'" in refused.json()["detail"]
+
+    GatewayBench().run(scenario)
 
 
 @pytest.mark.parametrize("headers", [{}, {"Content-Length": "0"}])

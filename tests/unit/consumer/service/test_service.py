@@ -264,7 +264,7 @@ def test_an_app_that_cannot_be_imported_is_printed_and_nothing_is_consumed(
     bench.pool.workers_start = False
     trace = "Traceback ...\nModuleNotFoundError: No module named 'shop'"
     bench.script = {3: lambda: setattr(bench.pool, "fatal", trace)}
-    assert bench.run() == EXIT_FATAL
+    assert bench.run(log_format="console") == EXIT_FATAL
     told = capfd.readouterr()
     assert told.err == "Traceback ...\noncepool: ModuleNotFoundError: No module named 'shop'\n"
     # Once, unless what is in hand has to be drained first.

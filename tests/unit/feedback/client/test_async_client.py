@@ -6,6 +6,7 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -103,6 +104,17 @@ def test_a_call_sends_again_what_got_no_answer_or_was_refused(
 
     in_loop(work)
     thread.join()
+
+
+def test_a_wait_says_that_redis_could_not_be_read(producer: FakeProducer, tmp_path: Path) -> None:
+    async def work() -> None:
+        async with AsyncClient(producer, f"unix://{tmp_path}/nobody.sock", "requests") as client:
+            with pytest.raises(WaitTimeout, match="could not be read"):
+                await client.wait("a", 0.01)
+            with pytest.raises(WaitTimeout, match="could not be read"):
+                await client.call("t", 1, timeout=0.01)
+
+    in_loop(work)
 
 
 def test_errors_are_those_of_the_client(

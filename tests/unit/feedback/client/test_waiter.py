@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -81,6 +82,40 @@ def test_a_wait_without_any_status(client: Client) -> None:
         client.wait("unknown", 0.05)
     assert caught.value.status is None
     assert caught.value.id == "unknown"
+
+
+def test_a_call_that_no_consumer_has_answered_names_what_to_look_at(
+    store: MemoryStatusStore, producer: FakeProducer
+) -> None:
+    """A consumer under another prefix runs it, and no time is long enough for its answer."""
+    wanted = r"last status: accepted.*runs for topic 'shop'.*prefix 'shop2' .*oncepool stats"
+    with Client(producer, store, "shop", prefix="shop2") as client:
+        request_id = client.submit("t", 1)
+        eventually(lambda: client.status(request_id))
+        with pytest.raises(WaitTimeout, match=wanted):
+            client.wait(request_id, 0.01)
+        with pytest.raises(WaitTimeout, match=wanted):
+            client.call("t", 1, request_id=request_id, timeout=0.01)
+
+
+def test_what_a_consumer_has_begun_is_only_waited_for(
+    client: Client, consumer: AnsweringConsumer
+) -> None:
+    consumer.say("a", State.RUNNING)
+    with pytest.raises(WaitTimeout, match=r"\(last status: running\)\. Send it again") as caught:
+        client.wait("a", 0.01)
+    assert "prefix" not in str(caught.value)
+
+
+def test_a_wait_says_that_redis_could_not_be_read(producer: FakeProducer, tmp_path: Path) -> None:
+    with Client(producer, f"unix://{tmp_path}/nobody.sock", "requests") as client:
+        for wait in (
+            lambda: client.wait("a", 0.01),
+            lambda: client.call("t", 1, timeout=0.01),
+        ):
+            with pytest.raises(WaitTimeout, match=r"could not be read: .*look again") as caught:
+                wait()
+            assert "no status at all" not in str(caught.value)
 
 
 def test_a_wait_that_ends_says_why_the_request_stands_as_it_does(

@@ -83,6 +83,15 @@ def test_what_is_no_connection_is_refused(given: Any) -> None:
         add(given, "t", {})
 
 
+@pytest.mark.parametrize(
+    "given", ["postgresql://u:hidden@h/db", b"postgresql://u:hidden@h/db", {"password": "hidden"}]
+)
+def test_a_url_that_is_handed_over_is_not_shown(given: Any) -> None:
+    with pytest.raises(TypeError, match=f"^{type(given).__name__} is no connection") as caught:
+        add(given, "t", {})
+    assert "hidden" not in str(caught.value)
+
+
 def test_a_connection_of_asyncpg_is_refused_and_what_to_hand_over_is_said() -> None:
     """It has execute() and cursor(), of another form."""
 

@@ -343,11 +343,26 @@ def test_refused_options(function: Any, options: dict[str, Any], message: str) -
         ({"on": (ValueError, "x")}, r"on=.*'x'\)\): an exception class, or a tuple"),
         ({"on": []}, r"on=\[\]\): an exception class"),
         ({"on": int}, r"on=<class 'int'>\): an exception class"),
+        ({"attempt": 3}, r"the option 'attempt' is unknown; did you mean 'attempts'\? Options: at"),
+        ({"attempts": 3, "bse": 5}, r"'bse' is unknown; did you mean 'base'\?"),
+        ({"base": 600, "xyz": 1}, r"'xyz' is unknown\. Options: attempts, base,"),
     ],
 )
 def test_refused_retry_policy(arguments: dict[str, Any], message: str) -> None:
     with pytest.raises(RegistrationError, match=message):
         RetryPolicy(**arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments, message",
+    [
+        ((3, "x"), r"RetryPolicy\(base='x'\): a number above 0"),
+        ((3, 1, 2, 9, 0.5, OSError, 7), "RetryPolicy: it takes 6 arguments"),
+    ],
+)
+def test_refused_places_of_a_retry_policy(arguments: tuple[Any, ...], message: str) -> None:
+    with pytest.raises(RegistrationError, match=message):
+        RetryPolicy(*arguments)
 
 
 def test_retry_policy_takes_a_list_of_exceptions() -> None:

@@ -1,0 +1,67 @@
+"""Writes a new API key's table into a configuration file."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import suppress
+from pathlib import Path
+
+from consumer.config.gateway_keys import GatewayKey, in_toml
+from consumer.config.loader import TomlFile
+from consumer.config.settings import Settings
+from consumer.errors import ConfigError
+
+
+def add_key(path: Path, name: str, key: GatewayKey) -> None:
+    """Adds the table of a key to the file, which is made where there is none.
+
+    The file is the old one or the new one, whatever happens. Raises ConfigError where it has a key
+    of that name, can't be read or written, or has its keys in a form that no table goes with.
+    """
+    path = path.resolve()  # a link stays one
+    there = path.exists()
+    keys = TomlFile(Settings, path)().get("gateway_keys") if there else None
+    if isinstance(keys, dict) and name in keys:
+        raise ConfigError(
+            f"{path}: there is a key {name!r} already, and nothing was changed: take another name,"
+            " or remove its table first"
+        )
+    try:
+        before = path.read_text(encoding="utf-8") if there else ""
+        _replace(path, f"{before.rstrip()}\n\n{in_toml(name, key)}\n".lstrip("\n"))
+    except OSError as error:
+        raise ConfigError(f"{path}: the key can't be written: {error}") from None
+
+
+def _replace(path: Path, text: str) -> None:
+    """In one go, with the owner and the rights of the file that was there. Raises ConfigError."""
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+    made = Path(name)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(descriptor)
+        _check(made, path)
+        if path.exists():
+            old = path.stat()
+            with suppress(PermissionError):
+                os.chown(made, old.st_uid, old.st_gid)
+            made.chmod(old.st_mode & 0o7777)
+        made.replace(path)
+    except BaseException:
+        made.unlink(missing_ok=True)
+        raise
+
+
+def _check(made: Path, path: Path) -> None:
+    """What no command could load takes nobody's place."""
+    try:
+        TomlFile(Settings, made)()
+    except ConfigError as error:
+        raise ConfigError(
+            f"{path}: a table does not go with the keys that are there"
+            f" ({str(error).removeprefix(f'{made}: ')}), and nothing was changed: leave --write"
+            " out, and add what is printed by hand"
+        ) from None

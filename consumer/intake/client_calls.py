@@ -20,7 +20,7 @@ MANY_HEADERS: Final = 50_000
 
 
 def take_rest(
-    consumer: Consumer,
+    client: Callable[[], Consumer],
     most: int,
     headers: int,
     take: Callable[[list[Message]], int],
@@ -28,13 +28,14 @@ def take_rest(
 ) -> bool:
     """Takes up to `most` messages that the client has already; whether there were no more.
 
+    `client` is asked each time: what is taken may say that it failed, and have another one made.
     `headers` have been taken in this poll so far; `take` returns how many come with its messages;
     `before` is called before each call, which serves callbacks.
     """
     while most > 0 and headers < MANY_HEADERS:
         before()
         asked = min(most, AT_ONCE)
-        messages = consumer.consume(asked, 0)
+        messages = client().consume(asked, 0)
         headers += take(messages)
         if len(messages) < asked:
             return True

@@ -157,7 +157,7 @@ class Kafka:
         if first is not None:
             # Before the rest: a revocation that the next call serves came after this message.
             headers, before = self._take([first]), self._brokers.before_serving
-            drained = take_rest(self._consumer, most - 1, headers, self._take, before)
+            drained = take_rest(lambda: self._consumer, most - 1, headers, self._take, before)
         events, self._events = self._events, []
         self._ahead = not drained and (self._ahead or any(isinstance(e, Answered) for e in events))
         if len(self._owned) < self._had:

@@ -1,4 +1,4 @@
-"""A client that fails for good while a commit is open whose connection has broken."""
+"""A client that fails for good: with a commit open whose connection has broken, amid messages."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from confluent_kafka import KafkaError, Producer
 
 from consumer.config.settings import Settings
-from consumer.intake.events import Answered, ConnectionLost, Event, JoinedAnew, Place
+from consumer.intake.client_calls import AT_ONCE
+from consumer.intake.events import Answered, ConnectionLost, Event, JoinedAnew, Place, Polled
 from consumer.intake.flow_control import FlowControl
 from consumer.intake.kafka import Kafka
 from consumer.intake.loop import Loop
@@ -80,3 +81,31 @@ def test_it_joins_once(stack: Stack, topic: Callable[..., str]) -> None:
         assert loop.stats().counts["rejoins"] == 1
         loop.leave()
         turn_until(lambda: loop.left)
+
+
+def test_it_may_fail_amid_messages(stack: Stack, topic: Callable[..., str]) -> None:
+    """What is still to be taken then is asked of the client that takes its place."""
+    name = topic()
+    settings = Settings(
+        kafka_bootstrap_servers=stack.kafka, kafka_topics=[name], kafka_group=f"g-{name}",
+        kafka_protocol="consumer",
+    )  # fmt: skip
+    producer = Producer({"bootstrap.servers": stack.kafka, "linger.ms": 1000})
+    # Two are taken alone; with the others the failure makes as many as are taken by one call.
+    for _ in range(2 + AT_ONCE - 1):
+        producer.produce(name, b"{}")
+    assert producer.flush(60) == 0
+    kafka, events = Kafka(settings, LOG), list[Event]()
+    kafka.subscribe()
+
+    def polled(most: int) -> int:
+        events.extend(kafka.poll(most, 0.1))
+        return sum(len(event.records) for event in events if isinstance(event, Polled))
+
+    eventually(lambda: polled(1) == 1, 60)
+    first = kafka._consumer
+    fail_fatally(first, GIVEN_UP)
+    eventually(lambda: polled(1000) and kafka._consumer is not first, 60)
+    assert polled(1000) == 2 + AT_ONCE - 1
+    assert JoinedAnew in set(map(type, events))
+    kafka.close()

@@ -11,29 +11,29 @@ from typing import Any
 
 import psycopg
 
+from feedback.postgres import cut
 from processing.worker.guarded_cursor import Failures
 
 _WAIT = 1.0
-"""Seconds for a statement that a thread of the handler's has under way to be cancelled."""
+"""Seconds for a thread of the handler's to notice that its connection is gone."""
 
 
-def close_leftovers(connection: psycopg.Connection[Any], failures: Failures) -> None:
-    """Ends what still streams or copies; closes a connection that somebody else holds even then."""
+def close_leftovers(connection: psycopg.Connection[Any], failures: Failures) -> bool:
+    """Ends what still streams or copies; whether somebody else holds the connection even then.
+
+    That one is cut, and not to be used any more: who waits there reads its end, whatever the server
+    does. It is closed only once nobody is in it, as closing frees what a thread may be about to use.
+    """
     for block in list(failures.reading):
         # What its end says is no news: the state of the transaction says what came of it.
         with contextlib.suppress(Exception):
             block.close()
-    if connection.lock.locked():
-        _close(connection)
-
-
-def _close(connection: psycopg.Connection[Any]) -> None:
-    """Of two threads none must use what the other one frees: the lock is waited for a while."""
-    with contextlib.suppress(psycopg.Error):
-        connection.cancel_safe(timeout=_WAIT)
-    mine = connection.lock.acquire(timeout=_WAIT)
-    try:
-        connection.close()
-    finally:
-        if mine:
+    if not connection.lock.locked():
+        return False
+    cut(connection)
+    if connection.lock.acquire(timeout=_WAIT):
+        try:
+            connection.close()
+        finally:
             connection.lock.release()
+    return True

@@ -117,10 +117,12 @@ class Session:
 
     def take_back(self) -> None:
         """After a handler's run, where the connection is `held`: it is not, or is lost."""
-        if self._connection is not None:
-            before = self._connection.closed
-            close_leftovers(self._connection, self.failures)
-            self.left_open |= self._connection.closed and not before
+        connection = self._connection
+        if connection is None:
+            return
+        before = connection.closed
+        if close_leftovers(connection, self.failures) and not before:
+            self.left_open, self._connection = True, None
 
     @property
     def broken_by(self) -> psycopg.Error | None:

@@ -10,6 +10,8 @@ import psycopg
 import pytest
 
 from processing import App, Reject, Request, Retry
+from processing.worker.guarded_cursor import Failures
+from processing.worker.leftovers import close_leftovers
 from stack import Stack
 from tests.support.executor import Bench, bench_with_effects
 
@@ -200,3 +202,15 @@ def test_rows_that_were_let_go_of_are_in_nobodys_way(stack: Stack, schema: str) 
     run(bench, *(bench.record(n, "pay", {}) for n in NAMES))
     assert bench.rows() == dict.fromkeys(NAMES, DONE)
     bench.executor.close()
+
+
+def test_what_a_thread_is_in_is_cut_and_not_freed(stack: Stack) -> None:
+    """Freed under it, what it does next is done to memory that is another's."""
+    connection = psycopg.connect(stack.database, autocommit=True)
+    connection.lock.acquire()  # as one has it that waits for the server
+    assert close_leftovers(connection, Failures())
+    assert not connection.closed
+    connection.lock.release()
+    with pytest.raises(psycopg.OperationalError):
+        connection.execute("SELECT 1")
+    assert connection.closed

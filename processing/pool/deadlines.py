@@ -29,7 +29,9 @@ def overdue(worker: Worker, running: Running, now: float, kill_gap: float) -> li
             worker.terminated = None
         elif now - told.at >= kill_gap:
             worker.terminated = told._replace(killed=True)
-            return [Signal(worker.number, signal.SIGKILL, told.why, meant=running)]
+            return [
+                Signal(worker.number, signal.SIGKILL, told.why, again=told.killed, meant=running)
+            ]
         return []
     if running.deadline is not None and now >= running.deadline:
         worker.terminated = Terminated(running, now, TIMEOUT)

@@ -121,7 +121,7 @@ def test_workers_that_get_no_connection_make_an_instance_unready_though_another_
     instance = bench.start()
     ids = [bench.client.submit("effect", {"table": bench.table})]
     assert bench.client.wait(ids[0], WAIT).state == "done"
-    assert instance.health("/readyz")[0] == 200
+    eventually(lambda: instance.health("/readyz")[0] == 200, WAIT, lambda: instance.log)
 
     own_database.let_in(new=False)
     eventually(lambda: own_database.end_connections(WORKER) == 0, WAIT)

@@ -259,5 +259,6 @@ class MaintenanceLink(UnstartedParts):
                 self._selector.unregister(registered)
         child.close()
         if self._wanted:
-            self._log.error("the maintenance process died", cause=child.cause)
+            if self.fatal is None:  # else it has said why, and all ends with it
+                self._log.error("the maintenance process died", cause=child.cause)
             self._respawn.failed(time.monotonic())

@@ -30,8 +30,10 @@ class PoolLog:
         number, sent, reason = action.worker, action.number, action.reason
         if not action.again:
             name = signal.Signals(sent).name
-            facts = {"worker": number, **at_work.meant_by(action)}
-            self._log.warning("signalling a worker", signal=name, why=reason, **facts)
+            meant = at_work.meant_by(action)
+            # One that runs nothing is only asked to end.
+            log = self._log.warning if meant or sent == signal.SIGKILL else self._log.info
+            log("signalling a worker", signal=name, why=reason, worker=number, **meant)
         if sent == signal.SIGKILL:
             self._kills[number] = reason
 

@@ -22,7 +22,7 @@ def close_leftovers(connection: psycopg.Connection[Any], failures: Failures) -> 
     """Ends what still streams or copies; whether somebody else holds the connection even then.
 
     That one is cut, and not to be used any more: who waits there reads its end, whatever the server
-    does. It is closed only once nobody is in it, as closing frees what a thread may be about to use.
+    does. It is closed only once nobody is in it: that frees what a thread may be about to use.
     """
     for block in list(failures.reading):
         # What its end says is no news: the state of the transaction says what came of it.

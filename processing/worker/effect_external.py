@@ -182,11 +182,12 @@ class EffectExternal:
         task.outcome = None
         backend = self._session.backend
         try:
-            # In autocommit mode: the one statement claims and commits at once.
-            cursor = self._session.cursor()
-            if task.lost:  # whoever finds the claim knows nothing of them
-                self._rows.add_attempts(cursor, lost_lines(task, datetime.now(UTC)))
-            claimed = self._rows.claim(cursor, row, task.stored, chunk.token, self._lease)
+            # In autocommit mode, if time-outs hold there: one statement claims and commits at once.
+            with self._session.bounded():
+                cursor = self._session.cursor()
+                if task.lost:  # whoever finds the claim knows nothing of them
+                    self._rows.add_attempts(cursor, lost_lines(task, datetime.now(UTC)))
+                claimed = self._rows.claim(cursor, row, task.stored, chunk.token, self._lease)
         except psycopg.Error as error:
             if self._session.lost or self._outages.survive(error):
                 found = self._found_claimed(task, backend, chunk)

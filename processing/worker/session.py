@@ -74,7 +74,7 @@ class Session:
         self._prepare_threshold = prepare_threshold
         self._lock_timeout = lock_timeout
         bounds = dict(zip(_BOUNDS, (lock_timeout, statement_timeout, idle_timeout), strict=True))
-        pooled = prepare_threshold is None
+        self._pooled = pooled = prepare_threshold is None
         self._begin = _BEGIN + local_settings(bounds) if pooled else _BEGIN
         self._options = ({} if pooled else bounds) | {"client_connection_check_interval": 10.0}
         self._connection: psycopg.Connection[Any] | None = None
@@ -221,6 +221,23 @@ class Session:
         """Starts a transaction."""
         self._next_savepoint = None
         self.clock.send(self._send, self._begin)
+
+    @contextlib.contextmanager
+    def bounded(self) -> Iterator[None]:
+        """Statements outside of a transaction that may wait for locks: time-outs hold for them.
+
+        They are a transaction where time-outs come with its BEGIN alone. Raises as commit().
+        """
+        if not self._pooled:
+            yield
+            return
+        self.begin()
+        try:
+            yield
+            self.commit()
+        except psycopg.Error:
+            self.rollback()
+            raise
 
     def wait_at_most(self, seconds: float | None) -> None:
         """So long, or as ever (None), the rest of the transaction waits for a lock."""

@@ -331,16 +331,21 @@ def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bad_luck, "BETWEEN_TRIES", Backoff(0.0, 0.0))
 
 
+@pytest.mark.parametrize("prepare", [5, None])
 @pytest.mark.usefixtures("hasty")
 def test_a_claim_that_stays_locked_out_is_given_up_and_never_runs(
-    bench: Bench, entered: Counter[str]
+    bench: Bench, entered: Counter[str], prepare: int | None
 ) -> None:
-    """A row that somebody looks at, and an id that somebody is about to write."""
+    """A row that somebody looks at, and an id that somebody is about to write.
+
+    Time-outs are those of the session, or come with each transaction where nothing is prepared.
+    """
     bench.executor.close()
-    bench.executor = bench.another(bench.url, lock_timeout=0.02)
+    bench.executor = bench.another(bench.url, lock_timeout=0.02, prepare_threshold=prepare)
     bench.run(bench.record("old", "charge", {}))
     bench.query(f"UPDATE {bench.schema}.requests SET state = 'failed', run = run + 1")
-    with psycopg.connect(bench.url) as somebody:
+    patience = "-c idle_in_transaction_session_timeout=60s"
+    with psycopg.connect(bench.url, options=patience) as somebody:
         somebody.execute(f"SELECT FROM {bench.schema}.requests FOR UPDATE".encode())
         somebody.execute(
             f"INSERT INTO {bench.schema}.requests (id, type, state, code, attempt, run,"

@@ -54,7 +54,7 @@ class EffectTransaction:
         while position < len(tasks):
             segment = self._next_segment(tasks, position)
             position += len(segment)
-            alone += len(segment) == 1
+            alone += len(segment) == 1 and _takes_tx(segment)
             try:
                 more = position < len(tasks)
                 failed = self._run_segment(segment, chunk, ran, recalled, more=more)
@@ -85,7 +85,7 @@ class EffectTransaction:
         if segment[0].handler is not None and segment[0].handler.batch:
             self._run_batch(segment, chunk, ran, recalled)
             return False
-        if not any(t.handler is not None and t.handler.wants_tx for t in segment):
+        if not _takes_tx(segment):
             for task in segment:
                 (ran if self._enter(task, chunk) else recalled).append(task)
             chunk.clear()
@@ -342,6 +342,10 @@ class EffectTransaction:
                 del self._sizes[task.envelope.type]
             else:
                 self._sizes[task.envelope.type] = size * 2
+
+
+def _takes_tx(segment: Sequence[Task]) -> bool:
+    return any(t.handler is not None and t.handler.wants_tx for t in segment)
 
 
 def _not_their_fault(error: psycopg.Error) -> bool:

@@ -265,3 +265,13 @@ def test_a_type_that_is_refused_all_the_time_is_entered_once_for_each(
     # The first segment, then fifty savepoints each.
     found = queue.query(f"SELECT count(*) FROM {queue.schema}.requests GROUP BY xmin::text")
     assert sorted(n for (n,) in found) == [25, 25, 50, 50, 50]
+
+
+def test_what_takes_no_tx_needs_no_savepoint_and_runs_in_one_go(queue: Queue, errors: Seen) -> None:
+    """However small its segments are."""
+    queue.executor.close()
+    queue.executor = queue.another(queue.url, segment=1)
+    ids = [f"{n:03}" for n in range(60)]
+    queue.run(*(queue.record(name, "fails", SENT, name.encode()) for name in ids))
+    assert [name for name, *_ in errors] == ids
+    assert {status["error"].partition(" (")[0] for status in queue.statuses} == {"ValueError: no"}

@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final
 
 from consumer.gateway.database import DatabaseThreads
-from feedback.contract.states import State
+from feedback.contract.states import OK, SETTLED, State
 from feedback.journal.connections import Connection
+from feedback.operations.request_actions import DROPPED
 from feedback.operations.request_reads import get_statuses
-from feedback.outbox.names import in_schema
+from feedback.outbox.names import CONFLICT, DROPPED_CONFLICT, in_schema
 from feedback.status.status import Status
 
 READ_WITHIN: Final = 3.0
@@ -19,7 +20,8 @@ AT_ONCE: Final = 500
 _OUTBOX: Final = """
 SELECT o.id, o.type, o.state, o.code, o.result, o.error,
     coalesce(o.settled_at, o.sent_at, o.created_at),
-    encode(coalesce(r.fingerprint, f.fingerprint), 'hex')
+    encode(coalesce(r.fingerprint, f.fingerprint), 'hex'),
+    o.settled_at IS NOT NULL, o.sent_at IS NOT NULL
 FROM :schema.all_requests o
 LEFT JOIN :schema.requests r ON r.id = o.id
 LEFT JOIN :schema.finished f ON f.id = o.id
@@ -89,7 +91,8 @@ def journal_source(threads: DatabaseThreads, schema: str) -> SharedSource:
 def outbox_source(threads: DatabaseThreads, schema: str) -> SharedSource:
     """The rows of an outbox.
 
-    What no consumer has reported on is `accepted`, with its state in the outbox as the code.
+    What no consumer has reported on is `accepted`, with its state in the outbox as the code, until
+    it has ended there all the same.
     """
     text = in_schema(_OUTBOX, schema).encode()
 
@@ -101,21 +104,29 @@ def outbox_source(threads: DatabaseThreads, schema: str) -> SharedSource:
 
 def _status(
     id: str, type: str, state: str, code: str | None, result: Any, error: str | None, at: Any,
-    fingerprint: str,
+    fingerprint: str, ended: bool, sent: bool,
 ) -> Status:  # fmt: skip
-    settled = state in set(State)
+    if state in set(State):
+        shown, why = State(state), code or OK
+    elif ended:
+        shown, why = _without_answer(code, sent=sent)
+    else:
+        shown, why = State.ACCEPTED, state
+    made = int(shown in SETTLED)
     return Status(
-        id=id,
-        type=type,
-        state=State(state) if settled else State.ACCEPTED,
-        code=(code or "ok") if settled else state,
-        attempt=1 if settled else 0,
-        run=1 if settled else 0,
-        at=at,
-        fingerprint=fingerprint,
-        result=result,
-        error=error,
-    )
+        id=id, type=type, state=shown, code=why, attempt=made, run=made, at=at,
+        fingerprint=fingerprint, result=result, error=error,
+    )  # fmt: skip
+
+
+def _without_answer(code: str | None, *, sent: bool) -> tuple[State, str]:
+    """State and code of a row that nothing will be heard of: nobody need wait for that.
+
+    An operator has dropped it, or consumers have refused it as another request's copy.
+    """
+    if code in (CONFLICT, DROPPED_CONFLICT):
+        return State.REJECTED, CONFLICT
+    return (State.IN_DOUBT if sent else State.CANCELLED), DROPPED
 
 
 def _parts(ids: list[str]) -> Iterator[list[str]]:

@@ -5,12 +5,17 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import psycopg
 import pytest
 
 from consumer.gateway.database import DatabaseThreads
 from consumer.gateway.sending import OutboxSender
+from consumer.gateway.sources import outbox_source
+from feedback import outbox
 from feedback.errors import RequestIdInUse
+from feedback.outbox.dead_letters import OutboxFilter, OutboxOperator
 from feedback.postgres import open_connection
+from feedback.status.status import Status
 from tests.support.outbox import Outbox
 
 
@@ -36,3 +41,43 @@ def test_a_payload_that_cant_be_compared_is_that_of_the_same_request(outbox_: Ou
         ("own", b'{"at":1}'),
         ("compared", b'{"at":1}'),
     ]
+
+
+def test_nobody_waits_for_what_an_operator_has_dropped(outbox_: Outbox) -> None:
+    """Nor for what consumers have refused as another request's copy: nothing is sent any more."""
+    rows = {
+        "unsent": ("undeliverable", "topic_missing", "NULL"),
+        "unanswered": ("unanswered", "no_answer", "now()"),
+        "conflict": ("undeliverable", "conflict", "now()"),
+    }
+    with psycopg.connect(outbox_.url, autocommit=True) as connection:
+        for name, (state, code, sent_at) in rows.items():
+            outbox.add(connection, "pay", {}, request_id=name)
+            outbox_.run(
+                f"UPDATE :schema.requests SET state = '{state}', code = '{code}',"
+                f" sent_at = {sent_at} WHERE id = '{name}'"
+            )
+        assert set(_known(outbox_, list(rows))) == {
+            ("accepted", "undeliverable"),
+            ("accepted", "unanswered"),
+        }
+        list(OutboxOperator(connection, outbox_.schema).drop(OutboxFilter()))
+    assert _known(outbox_, list(rows)) == [
+        ("cancelled", "dropped"),
+        ("in_doubt", "dropped"),
+        ("rejected", "conflict"),
+    ]
+
+
+def _known(outbox_: Outbox, ids: list[str]) -> list[tuple[str, str]]:
+    """State and code of each, as a gateway has them from its outbox."""
+    threads = DatabaseThreads(
+        "outbox_database_url", lambda _: open_connection(outbox_.url, "oncepool gateway"), 1
+    )
+    found = asyncio.run(_read(threads, outbox_.schema, ids))
+    threads.close()
+    return [(str(one.state), one.code) for one in found if one is not None]
+
+
+async def _read(threads: DatabaseThreads, schema: str, ids: list[str]) -> list[Status | None]:
+    return await outbox_source(threads, schema).read(ids)

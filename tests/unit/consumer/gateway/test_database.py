@@ -317,7 +317,8 @@ def test_a_look_of_somebody_who_left_ends_and_is_not_begun_again() -> None:
 
 
 def test_an_outbox_knows_the_payload_of_what_has_ended_too() -> None:
-    row = ("a", "t", "done", "ok", {"n": 1}, None, datetime(2030, 1, 1, tzinfo=UTC), "aa")
+    at = datetime(2030, 1, 1, tzinfo=UTC)
+    row = ("a", "t", "done", "ok", {"n": 1}, None, at, "aa", True, True)
 
     class Rows(FakeConnection):
         def execute(self, *_: Any) -> Any:

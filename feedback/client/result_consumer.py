@@ -21,10 +21,20 @@ _NOT_SHARED: Final = frozenset(
 )  # fmt: skip
 """A producer's, or of who was given it: no consumer takes `on_delivery`."""
 
+FETCHED: Final[dict[str, Any]] = {
+    "queued.max.messages.kbytes": 16 * 1024,
+    "queued.min.messages": 1_000,
+    "max.partition.fetch.bytes": 128 * 1024,
+    "fetch.queue.backoff.ms": 20,
+}
+"""How much is fetched ahead. By the library's own bounds that is 100,000 records of each partition,
+as long as they have 64 MiB without their headers and what it keeps of each: 300 MiB in memory. And
+for how long nothing is fetched once that is full: for its own second the reader had nothing to do."""
+
 
 def shared(kafka: Mapping[str, Any]) -> dict[str, Any]:
-    """What of a producer's properties holds for a consumer of the results, too."""
-    return {name: value for name, value in kafka.items() if name not in _NOT_SHARED}
+    """What of a producer's properties holds for a consumer of the results, too, and its bounds."""
+    return FETCHED | {name: value for name, value in kafka.items() if name not in _NOT_SHARED}
 
 
 def properties(kafka: Mapping[str, Any], group: str | None) -> dict[str, Any]:

@@ -97,15 +97,13 @@ def outbox_source(threads: DatabaseThreads, schema: str) -> SharedSource:
     text = in_schema(_OUTBOX, schema).encode()
 
     def look_up(connection: Connection, ids: Sequence[str]) -> dict[str, Status]:
-        return {row[0]: _status(*row) for row in connection.execute(text, [list(ids)])}
+        return {row[0]: _status(row) for row in connection.execute(text, [list(ids)])}
 
     return SharedSource(threads, look_up)
 
 
-def _status(
-    id: str, type: str, state: str, code: str | None, result: Any, error: str | None, at: Any,
-    fingerprint: str, ended: bool, sent: bool,
-) -> Status:  # fmt: skip
+def _status(row: Sequence[Any]) -> Status:
+    id_, kind, state, code, result, error, at, fingerprint, ended, sent = row
     if state in set(State):
         shown, why = State(state), code or OK
     elif ended:
@@ -114,7 +112,7 @@ def _status(
         shown, why = State.ACCEPTED, state
     made = int(shown in SETTLED)
     return Status(
-        id=id, type=type, state=shown, code=why, attempt=made, run=made, at=at,
+        id=id_, type=kind, state=shown, code=why, attempt=made, run=made, at=at,
         fingerprint=fingerprint, result=result, error=error,
     )  # fmt: skip
 

@@ -29,7 +29,7 @@ FETCHED: Final[dict[str, Any]] = {
 }
 """How much is fetched ahead. By the library's own bounds that is 100,000 records of each partition,
 as long as they have 64 MiB without their headers and what it keeps of each: 300 MiB in memory. And
-for how long nothing is fetched once that is full: for its own second the reader had nothing to do."""
+for how long nothing is fetched once that is full: by its own second the reader ran dry."""
 
 
 def shared(kafka: Mapping[str, Any]) -> dict[str, Any]:

@@ -2,10 +2,10 @@
 
 A savepoint per request would cost a third of the throughput, none at all would let one exception
 undo the whole chunk. So requests run in segments; where one fails the segment is undone and run
-again with a savepoint for each request. What is alone in its segment, as types are that failed
-lately, is entered once: its end is known at once. The transaction ends after a segment that failed,
-and after so many alone, which bounds the number of its subtransactions. Types that set savepoints
-themselves have one for each request, where none that another request left can be met.
+again with a savepoint for each request. What is alone in one, as types are that failed lately, is
+entered once. The transaction ends after a segment that failed, and after so many alone, to bound
+its subtransactions. Types that set savepoints themselves have one for each request, where none that
+another request left can be met.
 """
 
 from __future__ import annotations
@@ -60,8 +60,7 @@ class EffectTransaction:
                 failed = self._run_segment(segment, chunk, ran, recalled, more=more)
             except Broken as broken:
                 broken.before = [*ran, *broken.before]
-                for task in broken.culprits:
-                    self._sizes[task.envelope.type] = 1
+                self._sizes.update((task.envelope.type, 1) for task in broken.culprits)
                 raise
             if failed or alone == ALONE_AT_MOST:
                 return ran, recalled, list(tasks[position:])
@@ -214,15 +213,12 @@ class EffectTransaction:
         self, task: Task, chunk: ChunkRun, ran: list[Task], recalled: list[Task], *, more: bool
     ) -> None:
         """Runs a segment of one: whose fault it is that it fails need not be found out."""
-        if not self._run_alone(task, chunk, more=more):
-            recalled.append(task)
-        else:
-            ran.append(task)
-            self._meddled(task)
-            if task.outcome is DONE:
-                self._grow(task)
-            else:
-                self._sizes[task.envelope.type] = 1
+        (ran if (entered := self._run_alone(task, chunk, more=more)) else recalled).append(task)
+        self._meddled(task)
+        if task.outcome is DONE:
+            self._grow(task)
+        elif entered:
+            self._sizes[task.envelope.type] = 1
         chunk.clear()
 
     def _run_alone(self, task: Task, chunk: ChunkRun, *, more: bool = False) -> bool:

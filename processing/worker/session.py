@@ -29,26 +29,11 @@ from processing.worker.guarded_cursor import Failures, GuardedCursor
 from processing.worker.leftovers import close_leftovers
 from processing.worker.prepared_statements import PreparedStatements
 from processing.worker.row_settings import PUT_BACK, PUT_BACK_LOCAL, as_made
+from processing.worker.statements import BACK, BEGIN, BOUNDS, MARK, RELEASE, SAVEPOINT
 from processing.worker.transaction_ends import CommitUnclear, ended_where_missing
 
 IN_TRANSACTION = pq.TransactionStatus.INTRANS
-
 NAME = "oncepool worker"
-MARK = b"oncepool worker, in a transaction"
-"""The connection's name while a transaction of ours is open. The server reports every change of it,
-so that its end is seen without asking, though another one may have begun since."""
-_BEGIN = b"BEGIN ISOLATION LEVEL READ COMMITTED; SET LOCAL application_name = '%b'" % MARK
-_BOUNDS = ("lock_timeout", "statement_timeout", "idle_in_transaction_session_timeout")
-_SAVEPOINT = b"SAVEPOINT oncepool"
-_RELEASE = (
-    b"SAVEPOINT oncepool_check",
-    b"SET CONSTRAINTS ALL IMMEDIATE",
-    b"ROLLBACK TO SAVEPOINT oncepool_check",
-    b"RELEASE SAVEPOINT oncepool",
-)
-"""Deferred constraints are tried and put back as they were: with what their triggers did, they come
-again at COMMIT, and which of them are deferred stays as the schema, or the handler, says."""
-_BACK = b"ROLLBACK TO SAVEPOINT oncepool; RELEASE SAVEPOINT oncepool"
 
 
 class Session:
@@ -73,9 +58,9 @@ class Session:
         self._connected = connected
         self._prepare_threshold = prepare_threshold
         self._lock_timeout = lock_timeout
-        bounds = dict(zip(_BOUNDS, (lock_timeout, statement_timeout, idle_timeout), strict=True))
+        bounds = dict(zip(BOUNDS, (lock_timeout, statement_timeout, idle_timeout), strict=True))
         self._pooled = pooled = prepare_threshold is None
-        self._begin = _BEGIN + local_settings(bounds) if pooled else _BEGIN
+        self._begin = BEGIN + local_settings(bounds) if pooled else BEGIN
         self._options = ({} if pooled else bounds) | {"client_connection_check_interval": 10.0}
         self._connection: psycopg.Connection[Any] | None = None
         self.backend: Backend | None = None
@@ -118,10 +103,9 @@ class Session:
     def take_back(self) -> None:
         """After a handler's run, where the connection is `held`: it is not, or is lost."""
         connection = self._connection
-        if connection is None:
+        if connection is None or connection.closed:
             return
-        before = connection.closed
-        if close_leftovers(connection, self.failures) and not before:
+        if close_leftovers(connection, self.failures):
             self.left_open, self._connection = True, None
 
     @property
@@ -291,7 +275,7 @@ class Session:
         """Sets the segment's savepoint where it does not stand; returns the transaction's id."""
         xid, self._next_savepoint = self._next_savepoint, None
         if xid is None:
-            result = self._send(_SAVEPOINT + b"; SELECT pg_current_xact_id()")
+            result = self._send(SAVEPOINT + b"; SELECT pg_current_xact_id()")
             xid = int(result.get_value(0, 0) or 0)
         return xid
 
@@ -304,7 +288,7 @@ class Session:
         a pipeline all that comes of it is known at its end; otherwise it raises TransactionEnded
         where the savepoint is no more.
         """
-        statements = _RELEASE if next_in is None else (*_RELEASE, _SAVEPOINT)
+        statements = RELEASE if next_in is None else (*RELEASE, SAVEPOINT)
         if pipeline is not None:
             pipeline.add(statements)
         else:
@@ -316,7 +300,7 @@ class Session:
         """Undoes what was done since the savepoint. Raises as release()."""
         self._next_savepoint = None
         with ended_where_missing():
-            self._send(_BACK)
+            self._send(BACK)
 
     def takes_writes(self, schema: str) -> bool:
         """Whether the server writes now, outside of a transaction. Raises psycopg.Error."""

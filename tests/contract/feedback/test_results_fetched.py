@@ -58,8 +58,14 @@ def by_a_relay(kafka: dict[str, Any], topic: str) -> Iterator[Callable[[], int]]
 def long(stack: Stack, topic: Callable[..., str]) -> str:
     """A topic of small records, which brokers keep packed."""
     name = topic(partitions=PARTS)
-    producer = Producer({"bootstrap.servers": stack.kafka, "linger.ms": 50, "compression.type": "lz4",
-                         "queue.buffering.max.messages": PARTS * EACH})  # fmt: skip
+    producer = Producer(
+        {
+            "bootstrap.servers": stack.kafka,
+            "linger.ms": 50,
+            "compression.type": "lz4",
+            "queue.buffering.max.messages": PARTS * EACH,
+        }
+    )
     at = datetime.now(UTC).isoformat()
     for number in range(PARTS * EACH):
         record = {"id": f"order-{number}", "type": "order.place", "state": "done", "code": "ok",

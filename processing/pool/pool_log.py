@@ -33,7 +33,7 @@ class PoolLog:
             meant = at_work.meant_by(action)
             # One that runs nothing is only asked to end.
             log = self._log.warning if meant or sent == signal.SIGKILL else self._log.info
-            log("signalling a worker", signal=name, why=reason, worker=number, **meant)
+            log("signalling a worker", signal=name, why=reason, **{"worker": number, **meant})
         if sent == signal.SIGKILL:
             self._kills[number] = reason
 

@@ -16,6 +16,7 @@ from consumer.commands.output import (
     EXIT_FAILED,
     EXIT_NO_ANSWER,
     EXIT_USAGE,
+    counted,
     fail,
     print_json,
     with_bar,
@@ -151,7 +152,8 @@ def _told_at_ctrl_c(sent: Sequence[str]) -> Iterator[None]:
         for id_ in sent:
             typer.echo(id_)
         if sent:
-            typer.echo(f"oncepool: interrupted; {len(sent)} requests are sent, and run", err=True)
+            n = counted(len(sent), "request")
+            typer.echo(f"oncepool: interrupted; {n} may be sent by now, and run", err=True)
         raise
 
 
@@ -186,7 +188,8 @@ def _submit(client: Client, type_: str, lines: Sequence[RequestToSend], sent: li
                 raise
             for id_ in sent:
                 typer.echo(id_)
-            fail(f"{request.line}: {error}; the {len(sent)} requests before it were sent")
+            before = counted(len(sent), "request")
+            fail(f"{request.line}: {error}; sent before it: {before}")
 
 
 def _wait_for(client: Client, ids: Sequence[str], wait: float) -> list[dict[str, Any]]:

@@ -33,11 +33,6 @@ def _was_not_run(status: Status | None) -> bool:
     return status is None or (status.state is State.FAILED and status.code in NOT_RUN)
 
 
-def _counts(row: Status | None, told: Status | None) -> bool:
-    """Whether an outbox says more of what was not run: what is open there is sent again."""
-    return row is not None and (told is None or not row.settled)
-
-
 class Statuses:
     """Reads statuses, and waits for them to be settled. Nothing here waits without a bound."""
 
@@ -84,7 +79,8 @@ class Statuses:
                 problem = problem or error
                 found |= dict.fromkeys(unrun)  # its relay may have it run
             else:
-                found |= {n: row for n, row in rows.items() if _counts(row, found.get(n))}
+                # What is open there is sent again, and what has ended there was heard of later.
+                found |= {name: row for name, row in rows.items() if row is not None}
         if problem is not None and any(found.get(name) is None for name in ids):
             raise problem
         return [found.get(name) for name in ids]

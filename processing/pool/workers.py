@@ -117,7 +117,9 @@ class Workers:
 
     def connected(self, number: int, backend: Backend) -> None:
         """A worker has another connection, on which nothing was done yet."""
-        self.all[number].backends.append(backend)
+        worker = self.all[number]
+        worker.backends.append(backend)
+        worker.cut_off = False
 
     def ready(self, number: int) -> list[Action]:
         """A worker has loaded the app; the one that it replaces may go."""

@@ -25,7 +25,7 @@ from processing.worker.task import Task
 from processing.worker.transaction_ends import Broken, Struck, TransactionEnded
 
 ALONE_AT_MOST: Final = 50
-"""Requests with a savepoint each in one transaction: PostgreSQL keeps 64 of these at hand."""
+"""Requests with a savepoint each in one transaction: PostgreSQL keeps 64 savepoints at hand."""
 
 
 class EffectTransaction:

@@ -471,8 +471,7 @@ def test_a_line_that_cannot_be_sent_is_named_with_what_was_sent_before(
     assert result.exit_code == 1
     assert result.stdout == "made-1\n", "the id of what was sent"
     assert result.stderr == (
-        "oncepool: line 3 of lines: request is too large for Kafka; the 1 requests before it were"
-        " sent\n"
+        "oncepool: line 3 of lines: request is too large for Kafka; sent before it: 1 request\n"
     )
 
 

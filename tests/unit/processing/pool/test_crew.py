@@ -172,6 +172,18 @@ def test_workers_are_cut_off_while_none_of_them_reaches_the_database_for_what_is
     assert not any(worker.cut_off for worker in pool.workers.values())
 
 
+def test_a_worker_that_has_a_connection_again_is_not_cut_off_however_long_it_runs() -> None:
+    pool = pool_with(1)
+    pool.submit([record(0)])
+    pool.plan(1.0)
+    pool.report(0, Report(0, [0], [], {}, {}, database_up=False))
+    pool.database(up=True)
+    pool.plan(2.0)
+    assert stats_of(pool).cut_off
+    pool.crew.connected(0, (1, "now"))
+    assert not stats_of(pool).cut_off
+
+
 def test_workers_that_have_nothing_to_do_are_not_cut_off() -> None:
     pool = pool_with(1)
     pool.submit([record(0)])

@@ -232,7 +232,7 @@ class Settling:
         for ended in written.gone:
             try:
                 self._settled(ended)
-            except Exception:
+            except BaseException:  # sys.exit() in there would end this thread for good
                 log.exception("request %s has ended, and the callback failed", ended.id)
 
     def _rows(self, connection: Connection, young: float | None) -> list[tuple[SentRow, str]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -361,13 +362,14 @@ def test_records_are_kept_for_a_while_and_the_later_one_counts() -> None:
     assert kept.look(PATIENCE) == []
 
 
+@pytest.mark.parametrize("error", [ValueError, SystemExit, asyncio.CancelledError])
 def test_a_callback_that_fails_is_logged_and_disturbs_nothing(
-    outbox_: Outbox, caplog: pytest.LogCaptureFixture
+    outbox_: Outbox, caplog: pytest.LogCaptureFixture, error: type[BaseException]
 ) -> None:
     asked = Asked(outbox_, "a", "b")
 
     def broken(ended: Ended) -> None:
-        raise ValueError(ended.id)
+        raise error(ended.id)
 
     asked.settling = Settling(
         outbox_.schema, "default", asked.store, POLICY, inbox=False, settled=broken

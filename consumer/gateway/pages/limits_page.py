@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import replace
 from typing import Final
 
 from fastapi import APIRouter, Request
@@ -33,6 +35,9 @@ async def change(request: Request, sent: FormHere) -> Response:
     """Sets limits, pauses or resumes."""
     who, form = sent
     changes = _changes(who, form)
+    if not changes:
+        seen = await _board(who).look()
+        return _shown(request, who, replace(seen, said=("nothing was changed",)))
     try:
         seen = await _board(who).change(changes, By(f"gateway:{who.caller.name}", why_of(form)))
     except InvalidLimit as error:
@@ -47,7 +52,7 @@ def _changes(who: Visitor, form: Form) -> dict[Setting, int | None]:
     if action == "all":
         if not who.caller.sees_all:
             raise HttpProblem(403, "forbidden", "this API key is for some types only")
-        return {Setting(name): _figure(name, form.one(name)) for name in OF_ALL}
+        return _figures(form, OF_ALL)
     named("the type", kind)
     who.caller.need_type(kind)
     if action == "pause":
@@ -55,8 +60,19 @@ def _changes(who: Visitor, form: Form) -> dict[Setting, int | None]:
     if action == "resume":
         return {Setting("paused", kind): None}
     if action == "set":
-        return {Setting(name, kind): _figure(name, form.one(name)) for name in OF_TYPE}
+        return _figures(form, OF_TYPE, kind)
     raise invalid("action: one of set, pause, resume, all")
+
+
+def _figures(
+    form: Form, names: Sequence[Figure], kind: str | None = None
+) -> dict[Setting, int | None]:
+    """Those that differ from what the page had shown: somebody may have set the others since."""
+    return {
+        Setting(name, kind): _figure(name, text)
+        for name in names
+        if (text := form.one(name)) != form.one(f"seen_{name}")
+    }
 
 
 def _figure(name: str, text: str) -> int | None:

@@ -305,10 +305,10 @@ def test_limits_are_set_and_types_paused() -> None:
 
     bench.run(scenario)
     assert [changes for changes, _ in bench.board.changes] == [
-        {Setting("total", "a.b"): 7, Setting("instance", "a.b"): None},
+        {Setting("total", "a.b"): 7},
         {Setting("paused", "a.b"): 1},
         {Setting("paused", "a.b"): None},
-        {Setting("workers"): 3, Setting("workers_total"): None},
+        {Setting("workers"): 3},
     ]
     assert {by for _, by in bench.board.changes} == {By("gateway:local", "too much")}
 

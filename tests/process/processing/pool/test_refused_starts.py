@@ -9,8 +9,9 @@ from tests.support.workers import Workers
 
 Make = Callable[..., Workers]
 
-FOR_ONE = 8
-"""Descriptors that one start takes for a moment, and one more: enough for one worker or two."""
+FOR_ONE = 10
+"""Descriptors that one start takes for a moment, and three more, as threads of other tests' clients
+open some meanwhile: enough for one worker or two."""
 TOO_MANY = 3
 """Of six at least so many are refused, one after the other."""
 

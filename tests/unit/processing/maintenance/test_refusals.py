@@ -32,7 +32,8 @@ def test_a_refused_request_is_answered_failed_with_the_code(code: str) -> None:
     assert status.code == code
     # Whether a copy of it is done long since nobody could look up: nothing is said of the request.
     assert "this message was" in str(status.reason)
-    assert "an earlier one with its id may have been; send the same again" in str(status.reason)
+    assert "an earlier one with its id may have " in str(status.reason)
+    assert str(status.reason).endswith("; send the same again")
     assert write.bump
     assert write.ttl == 60
     assert refused.counts == {("payment.create", "failed", code): 1}

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from confluent_kafka import Consumer, KafkaException, Message, TopicPartition
+from confluent_kafka import Consumer, Message, TopicPartition
 
 from consumer.intake.events import Found, Place
 from consumer.intake.offset_metadata import LowMark, metadata_of
-from consumer.intake.starting_points import place_of
+from consumer.intake.starting_points import ask_committed, place_of
 from processing.logs import BoundLogger
 
 AT_ONCE: Final = 32
@@ -59,9 +59,5 @@ def read_committed(
     consumer: Consumer, places: Sequence[Place], timeout: float, log: BoundLogger
 ) -> Found:
     """Committed offsets and their metadata; empty where nobody answers within `timeout` seconds."""
-    try:
-        partitions = consumer.committed([TopicPartition(*place) for place in places], timeout)
-    except KafkaException as error:
-        log.warning("committed offsets not read", error=error.args[0].name())
-        return {}
+    partitions = ask_committed(consumer, places, timeout, log) or ()
     return {place_of(p): (p.offset, p.metadata) for p in partitions if p.error is None}

@@ -103,16 +103,25 @@ def seek(consumer: Consumer, found: StartingPoints, log: BoundLogger) -> Startin
     return StartingPoints(partitions, gaps, tuple(unknown))
 
 
+def ask_committed(
+    consumer: Consumer, places: Sequence[Place], timeout: float, log: BoundLogger
+) -> list[TopicPartition] | None:
+    """Committed offsets and their metadata, or why not, of each; None where nobody answers."""
+    try:
+        return consumer.committed([TopicPartition(*place) for place in places], timeout)
+    except KafkaException as error:
+        log.warning("committed offsets not read", error=error.args[0].name())
+        return None
+
+
 def _committed(
     consumer: Consumer, places: Sequence[Place], timeout: float, log: BoundLogger
 ) -> tuple[list[TopicPartition], list[Place]]:
     """The committed offsets of partitions, and those of which they could not be read."""
     if not places:
         return [], []
-    try:
-        found = consumer.committed([TopicPartition(*place) for place in places], timeout)
-    except KafkaException as error:
-        log.warning("committed offsets not read", error=error.args[0].name())
+    found = ask_committed(consumer, places, timeout, log)
+    if found is None:
         return [], list(places)
     errors = {place_of(p): p.error.name() for p in found if p.error is not None}
     if errors:

@@ -19,6 +19,7 @@ from consumer.commands.output import (
     counted,
     fail,
     print_json,
+    say,
     with_bar,
 )
 from consumer.commands.send_input import RequestToSend, read_requests
@@ -153,7 +154,7 @@ def _told_at_ctrl_c(sent: Sequence[str]) -> Iterator[None]:
             typer.echo(id_)
         if sent:
             n = counted(len(sent), "request")
-            typer.echo(f"oncepool: interrupted; {n} may be sent by now, and run", err=True)
+            say(f"interrupted; {n} may be sent by now, and run")
         raise
 
 

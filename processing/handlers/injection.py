@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import sys
 import typing
 from collections.abc import Iterable, Mapping
@@ -12,6 +11,7 @@ from typing import Any
 from processing.handlers.errors import RegistrationError
 from processing.handlers.request import Request
 from processing.handlers.signature import Parameter, Signature, Unresolved
+from processing.handlers.validation import did_you_mean
 
 RESERVED = ("tx", "request")
 
@@ -126,8 +126,7 @@ def _missing(parameter: Parameter, resources: Mapping[str, Any], offers: tuple[s
     text = f"parameter {parameter.name!r} is unknown"
     if isinstance(parameter.annotation, Unresolved):
         text += f", and its annotation {parameter.annotation} cannot be resolved"
-    nearest = difflib.get_close_matches(parameter.name, known, n=1)
-    text += f"; did you mean {nearest[0]!r}?" if nearest else "."
+    text += did_you_mean(parameter.name, known)
     text += f" Available here: {', '.join(known) or 'nothing'}"
     if parameter.name in RESERVED:
         return f"{text}. {parameter.name!r} is not given here: remove the parameter"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from pydantic import ConfigDict, ValidationError
 from pydantic.fields import FieldInfo
@@ -16,9 +16,14 @@ STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True, extra="forbid")
 
 def unknown_option(name: str, options: Collection[str]) -> str:
     """What is said of an option that there is not."""
-    nearest = difflib.get_close_matches(name, options, n=1)
-    hint = f"; did you mean {nearest[0]!r}?" if nearest else "."
+    hint = did_you_mean(name, options)
     return f"the option {name!r} is unknown{hint} Options: {', '.join(options)}"
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The end of a sentence about an unknown name: with the known one that is most like it."""
+    nearest = difflib.get_close_matches(name, list(known), n=1)
+    return f"; did you mean {nearest[0]!r}?" if nearest else "."
 
 
 def refusal(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import difflib
 import itertools
 import sys
 from collections.abc import Iterator, Mapping
@@ -18,6 +17,7 @@ from processing.handlers.errors import OncepoolError
 from processing.handlers.handler import Handler
 from processing.handlers.request import Request
 from processing.handlers.stopping import STOPPING
+from processing.handlers.validation import did_you_mean
 
 _TIMEOUT = 300.0
 _numbers = itertools.count(1)
@@ -89,6 +89,5 @@ def stopping_flag(stopping: bool) -> Iterator[None]:
 
 def nearest(what: str, name: object, known: Mapping[str, object]) -> str:
     """Words for a name that is not known."""
-    nearest = difflib.get_close_matches(str(name), known, n=1)
-    hint = f"; did you mean {nearest[0]!r}?" if nearest else "."
+    hint = did_you_mean(str(name), known)
     return f"there is no {what} {name!r}{hint} Known: {', '.join(known) or 'none'}"

@@ -224,8 +224,8 @@ class Pool:
         actions: list[Action] = []
         if report.due_in is not None:
             actions.append(Tell(RowDueIn(report.due_in)))
-        worker.reaches_database(up=report.database_up, something_done=bool(done))
         if not report.database_up:
+            worker.suspended = worker.cut_off = True
             actions.append(Tell(ProbeDatabase()))
         if report.leaving is not None and self.crew.retire(number):
             actions.append(Replaced(number, report.leaving))

@@ -55,13 +55,6 @@ class Worker:
                 break
         return None
 
-    def reaches_database(self, *, up: bool, something_done: bool) -> None:
-        """What a report says of its connection; where nothing was done it says nothing good."""
-        if not up:
-            self.suspended = self.cut_off = True
-        elif something_done:
-            self.cut_off = False
-
     @property
     def state(self) -> str:
         """One of WORKER_STATES."""

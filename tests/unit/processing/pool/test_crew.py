@@ -166,8 +166,10 @@ def test_workers_are_cut_off_while_none_of_them_reaches_the_database_for_what_is
     first, second = (a.frame for a in pool.plan(2.0) if isinstance(a, Send))
     assert isinstance(first, RunChunk)
     assert isinstance(second, RunChunk)
+    pool.crew.connected(0, (1, "now"))  # as each worker says before it does anything there
     pool.report(0, Report(first.number, [], [], {}, {}, database_up=True))
     assert not stats_of(pool).cut_off
+    pool.crew.connected(1, (2, "now"))
     pool.report(1, Report(second.number, [], [], {}, {}, database_up=True))
     assert not any(worker.cut_off for worker in pool.workers.values())
 

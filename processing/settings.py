@@ -123,6 +123,8 @@ class MaintenanceSettings:
     """Seconds that its statuses live; it doesn't know the types' own."""
     lease: float = 60.0
     """Seconds that the claim of a call outside lives unless it is renewed."""
+    check_after: float = 30.0
+    """Seconds after which the check of a request in doubt is asked; each time they double."""
     claim_pause: float = 0.05
     """Seconds after a claim that found nothing; doubles up to one second, where that is more."""
     results_topic: str = ""

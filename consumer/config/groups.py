@@ -7,7 +7,7 @@ from typing import Final
 GROUPS: Final = {
     "What runs": ("app", "workers", "ordering", "max", "request", "grace"),
     "Kafka": ("kafka", "auto", "read", "topic"),
-    "Journal (PostgreSQL)": ("database", "lease", "sweep", "migrate"),
+    "Journal (PostgreSQL)": ("database", "lease", "sweep", "check", "migrate"),
     "Outbox (the producer's PostgreSQL)": ("outbox",),
     "Result records": ("results",),
     "Statuses (Redis)": ("redis",),

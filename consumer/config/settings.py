@@ -122,6 +122,9 @@ class Settings(BaseSettings):
     third of them, at most 15 s; then the request is in_doubt. Claims of waiting rows live 60 s."""
     sweep_interval: Seconds = Field(10.0)
     """Seconds between two looks for claims whose lease has run out."""
+    check_after: Seconds = Field(30.0)
+    """Seconds after which a request in doubt is asked about, where its handler has a check; each
+    time they double, up to an hour."""
     migrate_on_start: bool = Field(False)
     """Create or upgrade the journal when an instance starts."""
 

@@ -53,6 +53,18 @@ class DueRow(NamedTuple):
         return len(self.payload or b"") + len(text) + HEADER_SIZE * text.count("[")
 
 
+class DoubtfulRow(NamedTuple):
+    """A request in doubt whose check is to be asked."""
+
+    id: str
+    type: str
+    topic: str
+    produced_at: datetime
+    key: bytes | None
+    payload: bytes | None
+    headers: str | None
+
+
 class UnreadableRow(NamedTuple):
     """A row that was due and is `dead` now, as no request can be read from it."""
 
@@ -90,13 +102,10 @@ def read_records(
     records, errors = {}, {}
     for row in rows:
         try:
-            record = _record(row, order)
-            read(record)
+            records[row.id] = record_of(row, order)
         except Exception as error:  # noqa: BLE001 - whatever cannot be read
             text = f"its row holds no request: {type(error).__name__}: {error}"
             errors[row.id] = text[:_ERROR_LENGTH].replace("\0", "\ufffd")
-        else:
-            records[row.id] = record
     if not errors:
         return records, []
     values = {
@@ -107,12 +116,15 @@ def read_records(
     return records, [UnreadableRow(*row) for row in ended]
 
 
-def _record(row: DueRow, order: int) -> Record:
+def record_of(row: DueRow | DoubtfulRow, order: int) -> Record:
+    """The record of a row, claimed under an order; whatever is wrong with the row comes out."""
     pairs = claimed_headers(row.id, row.type, row.headers)
     timestamp = (row.produced_at - _EPOCH) // _MILLISECOND
-    return (
+    record = (
         row.topic, NOWHERE, NOWHERE, timestamp, row.key, row.payload, pairs, row.type, order,
     )  # fmt: skip
+    read(record)
+    return record
 
 
 def claimed_headers(id: str, type: str, headers: str | None) -> Headers:

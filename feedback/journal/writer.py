@@ -225,6 +225,10 @@ class JournalWriter:
         run: int = found[0]
         return run
 
+    def stays_in_doubt(self, cursor: psycopg.Cursor[Any], request_id: str, token: str) -> None:
+        """Notes that the check of a claim in doubt was asked, and could not tell."""
+        cursor.execute(self._text("stays_in_doubt"), [request_id, token])
+
 
 def place_text(record: Record) -> str:
     """Where a message stands, as its row keeps it."""

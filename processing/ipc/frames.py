@@ -36,6 +36,10 @@ ScheduleFields: TypeAlias = tuple[str, str, str, str, str, bytes | None]
 """The fields of `feedback.contract.schedule.Schedule`, which needs more than main has to load."""
 
 
+NO_ORDER: Final = 0
+"""In place of a claim's order: the row was not claimed, as it is in doubt."""
+ASK: Final = "ask"
+"""In place of a verdict: the request is in doubt, and its check is to be asked."""
 Loss: TypeAlias = tuple[float, float, str]
 """When a start began and when its worker ended, of CLOCK_MONOTONIC, and how that ended."""
 
@@ -44,7 +48,7 @@ class Suspect(NamedTuple):
     """Why a record has to be looked up in the journal before it may run again."""
 
     verdict: str | None
-    """What to store where the journal has no row of this run; None: run it again."""
+    """What to store where the journal has no row of this run, or ASK; None: run it again."""
     backends: tuple[Backend, ...]
     """Database backends that were at work on it, which must be gone before the look-up."""
     tokens: tuple[str, ...]
@@ -146,6 +150,8 @@ class WorkerReady(NamedTuple):
     """What the app has come by the clock."""
     concurrency: dict[str, int] = {}  # noqa: RUF012 - never written to
     """Type -> how many calls of it one worker may have open, of `async def` handlers."""
+    checked: tuple[str, ...] = ()
+    """Types with effects outside whose handlers have a check."""
 
 
 class Returned(NamedTuple):
@@ -273,6 +279,14 @@ class ReleaseClaims(NamedTuple):
     """They may have been started, and have not come to an end."""
 
 
+class WantDoubts(NamedTuple):
+    """Requests in doubt are wanted whose checks are to be asked now; is answered by `DueRows`."""
+
+    types: tuple[str, ...]
+    """Those that have checks here."""
+    most: int
+
+
 class EndCalls(NamedTuple):
     """The workers that made these calls outside are gone, and nobody runs them again here."""
 
@@ -363,7 +377,7 @@ class DueRows(NamedTuple):
 
     order: int
     rows: list[tuple[Record, str | None]]
-    """Each with the verdict that is only to be written, None where it is to be run."""
+    """Each with the verdict that is only to be written, ASK, or None where it is to be run."""
 
 
 class PartAnswered(NamedTuple):
@@ -409,6 +423,7 @@ ToMaintenance: TypeAlias = (
     | DeclareSchedules
     | ProbeDatabase
     | WantRows
+    | WantDoubts
     | RowDueIn
     | RenewClaims
     | RenewCalls

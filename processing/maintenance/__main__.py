@@ -46,6 +46,7 @@ from processing.ipc.frames import (
     RenewClaims,
     RowDueIn,
     Stop,
+    WantDoubts,
     WantRows,
 )
 from processing.ipc.parent_watch import EXIT_ORPHANED, tie_to_parent
@@ -174,7 +175,14 @@ class Maintenance:
                 self._database.park(UnstartedRecords(*frame))
             case EndCalls():
                 self._database.end_calls(frame)
-            case WantRows() | RowDueIn() | RenewClaims() | RenewCalls() | ReleaseClaims():
+            case (
+                WantRows()
+                | WantDoubts()
+                | RowDueIn()
+                | RenewClaims()
+                | RenewCalls()
+                | ReleaseClaims()
+            ):
                 self._database.on_queue_frame(frame)
             case Stop():
                 return False

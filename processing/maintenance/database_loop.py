@@ -20,13 +20,14 @@ from feedback.journal.open_rows import open_rows
 from feedback.metrics.names import COUNTED
 from feedback.status.status import StatusWrite
 from processing.ipc.channel import ChannelClosed
-from processing.ipc.frames import EndCalls, Frame, ScheduleFields
+from processing.ipc.frames import EndCalls, Frame, ScheduleFields, WantDoubts
 from processing.logs import BoundLogger
 from processing.maintenance.claimer import Claimer
 from processing.maintenance.connection import ListeningConnection
 from processing.maintenance.counters import Counters
 from processing.maintenance.database_probe import DatabaseProbe
 from processing.maintenance.dead_backends import DeadBackends
+from processing.maintenance.doubts import Doubts
 from processing.maintenance.health import Health
 from processing.maintenance.instance_metrics import InstanceMetrics
 from processing.maintenance.lost_calls import LostCalls
@@ -76,6 +77,7 @@ class DatabaseLoop:
         self._unstarted = UnstartedHandling(settings, self._reporting, log, dead)
         self._lost_calls = LostCalls(settings, self._reporting, log, dead)
         self._ticking = Ticking(settings, self._reporting, log)
+        self._doubts = Doubts(settings, self._reporting, log)
         self._connection = ListeningConnection(
             settings.database_url, settings.schema, settings.instance, self._claimer.woken
         )
@@ -86,7 +88,9 @@ class DatabaseLoop:
             self._ticking.commits, self._counters.commits,
         )  # fmt: skip
         self._spared_until = float("-inf")
-        self._works = works_of(self._claimer, self._unstarted, self._lost_calls, self._ticking)
+        self._works = works_of(
+            self._claimer, self._unstarted, self._lost_calls, self._ticking, self._doubts
+        )
         self._counting = Work(COUNTERS, self._write_counters)
         self._duty_of = {
             SWEEP: Work(SWEEP, self._sweep), COUNTERS: self._counting,
@@ -115,8 +119,11 @@ class DatabaseLoop:
             self._metrics.count(counts)
 
     def on_queue_frame(self, frame: Frame) -> None:
-        """What the main process says of the waiting queue."""
-        self._claimer.on_frame(frame)
+        """What the main process says of the waiting queue, and of what is in doubt."""
+        if isinstance(frame, WantDoubts):
+            self._doubts.want(frame)
+        else:
+            self._claimer.on_frame(frame)
         self.wake()
 
     def leave_to_others(self, types: frozenset[str]) -> None:

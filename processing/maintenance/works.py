@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from feedback.journal.connections import Connection
 from processing.maintenance.claimer import Claimer
+from processing.maintenance.doubts import Doubts
 from processing.maintenance.lost_calls import LostCalls
 from processing.maintenance.ticking import Ticking
 from processing.maintenance.unstarted_handling import UnstartedHandling
@@ -37,10 +38,15 @@ class Works(NamedTuple):
     ticks: Work
     returns: Work
     claiming: Work
+    asking: Work
 
 
 def works_of(
-    claimer: Claimer, unstarted: UnstartedHandling, lost_calls: LostCalls, ticking: Ticking
+    claimer: Claimer,
+    unstarted: UnstartedHandling,
+    lost_calls: LostCalls,
+    ticking: Ticking,
+    doubts: Doubts,
 ) -> Works:
     """What these have to do."""
     return Works(
@@ -51,4 +57,5 @@ def works_of(
         ticks=Work("ticks", ticking.make, ticking.pause),
         returns=Work("give back", claimer.give_back, claimer.return_pause),
         claiming=Work("claim", claimer.claim, claimer.pause),
+        asking=Work("ask", doubts.take, doubts.pause),
     )

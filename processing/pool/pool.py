@@ -11,6 +11,7 @@ from typing import TypeAlias
 from feedback.contract.record import Record, kind_of, size_of
 from processing.ipc.channel import WrongFrame
 from processing.ipc.frames import (
+    NO_ORDER,
     LimitsFound,
     ProbeDatabase,
     Report,
@@ -147,8 +148,15 @@ class Pool:
         return self._queue.ask(now, claiming=claiming)
 
     def claimed(self, order: int, rows: Sequence[tuple[Record, str | None]], now: float) -> None:
-        """Rows were claimed: (record, verdict), those that are due first first."""
-        size = self.wants.came(order, [record for record, _ in rows], now)
+        """Rows were claimed: (record, verdict), those that are due first first.
+
+        Under no order: they are in doubt, and their checks are to be asked.
+        """
+        records = [record for record, _ in rows]
+        if order == NO_ORDER:
+            size = self._queue.doubts.came(records)
+        else:
+            size = self.wants.came(order, records, now)
         self.submit([record for record, verdict in rows if verdict is None], size)
         for record, verdict in rows:
             if verdict is not None:
@@ -247,6 +255,7 @@ class Pool:
         self.in_hand_bytes -= size_of(gone) if size is None else size
         if self.wants.hand:
             self.wants.went(gone, done=done)
+        self._queue.doubts.went(gone)
 
     # Deaths
 
@@ -296,9 +305,17 @@ class Pool:
         return self.resize(self.caps.workers or self.settings.workers)
 
     def app(
-        self, types: Collection[str], most: Mapping[str, int], at_once: Mapping[str, int]
+        self,
+        types: Collection[str],
+        most: Mapping[str, int],
+        at_once: Mapping[str, int],
+        checked: Sequence[str] = (),
     ) -> None:
-        """What the app's handlers say: their limits, and how many calls a worker may have open."""
+        """What the app's handlers say: their limits, and how many calls a worker may have open.
+
+        `checked`: types of which requests in doubt may be asked about.
+        """
+        self._queue.doubts.types = tuple(checked)
         self.limit_by_app(most)
         self.calls.app(at_once, others=len(types) > len(at_once))
 

@@ -275,11 +275,11 @@ class Supervisor:
         match frame:
             case Connected(backend):
                 self._pool.crew.connected(number, backend)
-            case WorkerReady(types, at_once, concurrency=calls):
+            case WorkerReady(types, at_once, concurrency=calls, checked=checked):
                 self._log.info("worker ready", worker=number, pid=self._processes.pid(number))
                 self.types = types
                 self.maintenance.learn(frame)
-                self._pool.app(types, at_once, calls)
+                self._pool.app(types, at_once, calls, checked)
                 self._act(self._pool.ready(number))
             case Returned():
                 self._pool.returned(number, frame)

@@ -9,6 +9,7 @@ from typing import Final
 from feedback.contract.record import Record, is_due, kind_of
 from processing.pool.actions import Action, Tell
 from processing.pool.demand import Demand
+from processing.pool.doubts import WantedDoubts
 from processing.pool.lanes import Lanes
 from processing.pool.leases import Leases
 from processing.pool.limits import TypeLimits
@@ -31,6 +32,7 @@ class WaitingQueue:
         self._caps = caps
         self._crew = crew
         self.wants = Demand(settings.max_due, settings.max_due_bytes, settings.workers)
+        self.doubts = WantedDoubts(settings.workers)
         self._leases = Leases(settings, self.wants, crew, lanes)
 
     def ask(self, now: float, *, claiming: bool) -> list[Action]:
@@ -43,6 +45,8 @@ class WaitingQueue:
         else:
             limits, elsewhere = self._limits(), self._caps.elsewhere
             frame = self.wants.next(self._running, limits, elsewhere, now, idle=self._crew.idle)
+            if (doubts := self.doubts.want(now, elsewhere)) is not None:
+                actions.append(Tell(doubts))
         if frame is not None:
             actions.append(Tell(frame))
         return actions

@@ -270,12 +270,17 @@ class MemoryWriter(JournalWriter):
         if stands is None or stands["token"] != token or stands["state"] not in open_:
             raise Overtaken(row.id)
         again = stands["state"] == State.IN_DOUBT and row.state in (State.WAITING, State.FAILED)
-        kept: Row = {"run": stands["run"] + again, "lease_until": None, "token": token}
+        kept: Row = {
+            "run": stands["run"] + again, "lease_until": None, "token": token, "lost_claims": 0,
+        }  # fmt: skip
         if row.state is State.WAITING:
             kept["token"] = None
         self._put(row, _CALLED, kept)
         run: int = kept["run"]
         return run
+
+    def stays_in_doubt(self, cursor: Any, request_id: str, token: str) -> None:
+        pass  # nobody asks here but who sends it again
 
     def _put(self, row: RequestRow, names: Sequence[str], others: Row) -> None:
         """Writes some columns of a row, and `others` as they are."""

@@ -206,8 +206,9 @@ def _ready(app: App) -> WorkerReady:
     comparable = {name: not handler.custom_fingerprint for name, handler in app.handlers.items()}
     schedules: tuple[ScheduleFields, ...] = tuple((*one,) for one in app.schedules.values())
     calls = {name: h.concurrency for name, h in app.handlers.items() if h.concurrency is not None}
+    checked = tuple(name for name, handler in app.handlers.items() if handler.check is not None)
     return WorkerReady(
-        list(most), limited, list(app.decoders), pure_once, comparable, schedules, calls
+        list(most), limited, list(app.decoders), pure_once, comparable, schedules, calls, checked
     )
 
 

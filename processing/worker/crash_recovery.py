@@ -25,15 +25,16 @@ from feedback.journal.writer import JournalWriter
 from feedback.status.status import StatusWrite
 from processing.handlers.decoder import Skip
 from processing.handlers.outcomes import Outcome
-from processing.ipc.frames import Suspect
+from processing.ipc.frames import ASK, Suspect
+from processing.worker.checks import TOO_LATE, Checks
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.dedup import has_expired
-from processing.worker.effect_external import EffectExternal
 from processing.worker.interruption import lost
 from processing.worker.records import stored_status
 from processing.worker.session import Session
 from processing.worker.task import LostStart, Task
 
+_NOTHING = "its check says that the call did not happen"
 _KILLED = frozenset({TIMEOUT, SHUTDOWN, CANCELLED})
 """Verdicts on a worker that was killed on purpose: no crash."""
 
@@ -72,7 +73,7 @@ class CrashRecovery:
         self,
         session: Session,
         rows: JournalWriter,
-        external: EffectExternal,
+        checks: Checks,
         publish: Callable[[list[StatusWrite]], None],
         read: Callable[[int, Record], Task | Skip],
     ) -> None:
@@ -80,7 +81,7 @@ class CrashRecovery:
         self._read = read
         self._session = session
         self._rows = rows
-        self._external = external
+        self._checks = checks
         self._publish = publish
 
     def end_backends(self, suspect: Suspect) -> list[Backend]:
@@ -97,6 +98,9 @@ class CrashRecovery:
         (task,) = tasks
         name = task.envelope.id
         stored = self._rows.find(self._session.cursor(), [name]).get(name)
+        if suspect.verdict == ASK:
+            self._ask(task, stored, suspect, chunk)
+            return []
         if stored is not None and _settled(stored, suspect, task):
             if stored.state == State.RUNNING or _asks_late(task, stored, suspect):
                 self._end_claim(task, stored, suspect, chunk)
@@ -129,23 +133,41 @@ class CrashRecovery:
             if not chunk.start(task.index, task.timeout):
                 chunk.give_back([task])
                 return
-            if self._parse(task):
+            if self._parse(task) is not None:
                 not_done = _not_done(task, stored, suspect)
         code = suspect.verdict or WORKER_DIED
         doubt = Outcome(State.IN_DOUBT, code, reason=suspect.reason or lost_reason(code))
-        self._external.end_lost(task, stored, doubt, not_done, chunk)
+        self._checks.end_lost(task, stored, doubt, not_done, chunk)
         chunk.clear()
 
-    def _parse(self, task: Task) -> bool:
-        """Gives a task the payload that its check has to see; False where it has none."""
+    def _ask(
+        self, task: Task, stored: StoredRequest | None, suspect: Suspect, chunk: ChunkRun
+    ) -> None:
+        """A request in doubt: what its check can't tell stays as it is, as does what has ended.
+
+        Once only, as it may be what ends workers.
+        """
+        open_ = stored is not None and stored.state == State.IN_DOUBT and not suspect.crashes
+        if stored is not None and open_ and _has_check(task, suspect):
+            if not chunk.start(task.index, task.timeout):
+                chunk.give_back([task])
+                return
+            if (again := self._parse(task)) is not None:
+                not_done = TOO_LATE if has_expired(again) else _without_effect(stored)
+                self._checks.end_doubt(task, stored, not_done, chunk)
+            chunk.clear()
+        chunk.settled.add(task.index)
+
+    def _parse(self, task: Task) -> Task | None:
+        """Gives a task the payload that its check has to see; the task as read, or None."""
         try:
             again = self._read(task.index, task.record)
         except BaseException:  # noqa: BLE001 - code of the user's: then there is nothing to ask about
-            return False
+            return None
         if isinstance(again, Skip) or not (again.outcome is None or has_expired(again)):
-            return False
+            return None
         task.payload = again.payload
-        return True
+        return again
 
     def _answer(self, task: Task, stored: StoredRequest, chunk: ChunkRun) -> None:
         self._publish([stored_status(task, stored, task.handler, datetime.now(UTC))])
@@ -170,6 +192,16 @@ def _not_done(task: Task, stored: StoredRequest, suspect: Suspect) -> Outcome:
     dead = task.deaths + stored.crashes >= MOST_CRASHES
     return Outcome(
         State.DEAD if dead else State.FAILED, WORKER_DIED, reason=lost_reason(WORKER_DIED)
+    )
+
+
+def _without_effect(stored: StoredRequest) -> Outcome:
+    """How a request in doubt ends that had no effect: as its run would have without one outside."""
+    if stored.code in _KILLED:
+        return lost(stored.code)
+    dead = stored.code == WORKER_DIED and stored.crashes >= MOST_CRASHES
+    return Outcome(
+        State.DEAD if dead else State.FAILED, stored.code, error=stored.error, reason=_NOTHING
     )
 
 

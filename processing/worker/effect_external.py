@@ -8,23 +8,18 @@ reason to forget it.
 
 from __future__ import annotations
 
-import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 import psycopg
 
 from feedback.backend import Backend
-from feedback.contract.states import EXPIRED, HANDLER_ERROR, OK, State
+from feedback.contract.states import HANDLER_ERROR, OK, State
 from feedback.journal.database_errors import Overtaken, is_lock_race, is_stale_plan
-from feedback.journal.rows import StoredRequest
 from feedback.journal.writer import JournalWriter
-from feedback.status.status import StatusWrite
 from processing.handlers.handler import Handler
 from processing.handlers.outcomes import (
-    Done,
-    NotDone,
     Outcome,
     describe,
     outcome_of,
@@ -32,27 +27,17 @@ from processing.handlers.outcomes import (
 )
 from processing.logs import BoundLogger
 from processing.worker.bad_luck import REDO, out_of_luck, pause_after
+from processing.worker.call_ends import CallEnds
 from processing.worker.calls import DONE, Calls
-from processing.worker.checks import ask_check
+from processing.worker.checks import Checks
 from processing.worker.chunk_run import ChunkRun
-from processing.worker.dedup import has_expired
 from processing.worker.outages import DatabaseAway, Outages
 from processing.worker.records import (
-    ResultLog,
-    attempts_of,
-    final_of,
     lost_lines,
     row_of,
-    status_of,
-    stored_status,
-    write_follow_ups,
 )
-from processing.worker.retry_decision import conclude
 from processing.worker.session import Session
 from processing.worker.task import Task
-from processing.worker.traced_runs import Settling
-
-_TOO_LATE = "its call did not happen, and it has expired since"
 
 
 class EffectExternal:
@@ -64,18 +49,15 @@ class EffectExternal:
         outages: Outages,
         calls: Calls,
         rows: JournalWriter,
-        results: ResultLog,
-        *,
+        ends: CallEnds,
         lease: float,
-        publish: Callable[[list[StatusWrite]], None],
         log: BoundLogger,
-        settling: Settling,
     ) -> None:
-        self._session, self._settling = session, settling
+        self._session, self._rows = session, rows
         self._outages, self._calls = outages, calls
-        self._rows, self._results = rows, results
+        self._ends, self.checks = ends, Checks(ends, log)
         self._lease = lease
-        self._publish, self._log = publish, log
+        self._log = log
 
     def run(self, tasks: Sequence[Task], chunk: ChunkRun) -> list[Task]:
         """Runs tasks that were looked up; returns those to look up again. Raises DatabaseAway."""
@@ -107,7 +89,7 @@ class EffectExternal:
         Raises DatabaseAway.
         """
         try:
-            self._write(task, chunk.token, chunk)
+            self._ends.write(task, chunk.token, chunk)
         except DatabaseAway:
             raise
         except BaseException as bug:  # noqa: BLE001 - as in `run`
@@ -118,7 +100,7 @@ class EffectExternal:
     def _run_one(self, task: Task, handler: Handler, chunk: ChunkRun) -> list[Task]:
         """Runs a task; returns it where it is to be looked up again."""
         if task.stored is not None and task.stored.state == State.IN_DOUBT:
-            again = self._settle_doubt(task, handler, task.stored, chunk)
+            again = self.checks.settle(task, handler, task.stored, chunk)
             if again is not None:
                 return again
         chunk.start(task.index, None)  # what waits for a lock has no deadline of the call's
@@ -146,30 +128,6 @@ class EffectExternal:
         task.end(outcome_of(bug))
         chunk.decided.add(task.index)
         return [task]
-
-    def end_lost(
-        self, task: Task, stored: StoredRequest, doubt: Outcome, not_done: Outcome | None,
-        chunk: ChunkRun,
-    ) -> None:  # fmt: skip
-        """The end of a claim whose worker died: `doubt`, or what its check finds out.
-
-        The check is asked where there is a `not_done`, which is the end where nothing happened.
-        Raises psycopg.Error.
-        """
-        task.stored = stored
-        task.claimed_run = stored.run
-        task.lost = 0  # what was lost before its claim was written with that
-        task.fingerprint = stored.fingerprint
-        task.hold_open = False  # whoever claimed it had read it
-        task.end(doubt)
-        if not_done is not None and task.handler is not None:
-            answer, result = ask_check(task, task.handler, chunk, self._log)
-            if isinstance(answer, Done):
-                task.end(DONE, result)
-            elif isinstance(answer, NotDone):
-                task.end(not_done)
-        self._write_once(task, stored.token or "", chunk)
-        chunk.settle([task])
 
     # Before the handler
 
@@ -217,16 +175,11 @@ class EffectExternal:
     def _found_claimed(self, task: Task, backend: Backend | None, chunk: ChunkRun) -> bool:
         """Whether a claim landed whose answer was lost with the connection to `backend`."""
         try:
-            stored = self._outages.outlast(lambda: self._look_up(task, backend), self._lease)
+            stored = self._outages.outlast(lambda: self._ends.look_up(task, backend), self._lease)
         except (DatabaseAway, psycopg.Error) as unknown:
             chunk.leave_unclear([task])
             raise DatabaseAway(safe_text(unknown)) from unknown
         return stored is not None and (stored.state, stored.token) == (State.RUNNING, chunk.token)
-
-    def _look_up(self, task: Task, backend: Backend | None = None) -> StoredRequest | None:
-        """Its row, once the backend has gone that a statement may be at work in yet."""
-        self._session.end_former(backend)
-        return self._rows.find(self._session.cursor(), [task.envelope.id]).get(task.envelope.id)
 
     # The handler, and after it
 
@@ -238,7 +191,7 @@ class EffectExternal:
         chunk.clear()
         if handler.wants_tx and self._written_together(task, chunk):
             return
-        self._write(task, chunk.token, chunk)
+        self._ends.write(task, chunk.token, chunk)
 
     def _written_together(self, task: Task, chunk: ChunkRun) -> bool:
         """Writes a result in the handler's own transaction; False where that is over.
@@ -257,94 +210,17 @@ class EffectExternal:
         backend = session.backend
         try:
             session.put_back()
-            self._write_final(task, chunk.token, chunk)
+            self._ends.write_final(task, chunk.token, chunk)
         except (Overtaken, psycopg.Error) as error:
             session.rollback()
             if isinstance(error, Overtaken) or session.lost:
                 # Its row says what became of it, where its COMMIT may have landed as well.
-                stored = self._outages.outlast(lambda: self._look_up(task, backend), self._lease)
+                stored = self._outages.outlast(
+                    lambda: self._ends.look_up(task, backend), self._lease
+                )
                 if stored is not None and stored.state != State.RUNNING:
-                    self._tell_stored(task, stored)
+                    self._ends.tell_stored(task, stored)
                     return True
             task.end(outcome_of(error, "external"))
             return False
         return True
-
-    def _write(self, task: Task, token: str, chunk: ChunkRun) -> None:
-        """Writes what a call came to, as long as anybody may wait for it. Raises DatabaseAway."""
-        patience = self._lease - chunk.waited
-        for _ in range(2):
-            try:
-                self._outages.outlast(lambda: self._write_once(task, token, chunk), patience)
-                return
-            except psycopg.Error as error:
-                # The journal does not take it: then that is what there is to say.
-                self._session.rollback()
-                task.end(outcome_of(error, "external"))
-        self._log.error("the end of a call could not be journaled: its claim runs out",
-                        request_id=task.envelope.id, type=task.envelope.type)  # fmt: skip
-
-    def _write_once(self, task: Task, token: str, chunk: ChunkRun) -> None:
-        """The final row in a transaction of its own; what the row says where it is not the claim's.
-
-        May be done twice: where it was written and the answer lost, the row says just that.
-        """
-        session = self._session
-        session.begin()
-        try:
-            self._write_final(task, token, chunk)
-        except Overtaken:
-            session.rollback()
-            stored = self._look_up(task)
-            final = final_of(task).state
-            # One more where it was in doubt meanwhile.
-            if stored is None or stored.state != final or stored.run - task.run not in (0, 1):
-                self._log.error("the claim was taken away meanwhile", request_id=task.envelope.id)
-            if stored is not None:
-                self._tell_stored(task, stored)
-
-    def _write_final(self, task: Task, token: str, chunk: ChunkRun) -> None:
-        """The final row, in the transaction that is open. Raises Overtaken and psycopg.Error."""
-        now, clock, cursor = datetime.now(UTC), self._session.clock, self._session.cursor()
-        conclude(task, clock.now(), random.random)
-        row = row_of(task, now)
-        with self._settling((), (task,)):
-            row.run = self._rows.finish_claim(cursor, row, token)
-            self._rows.add_attempts(cursor, attempts_of(task, now))
-            self._results.add(cursor, [task])
-            if task.doubted_attempt is not None:  # a copy, which was answered without a run
-                self._rows.add_resends(cursor, {row.id: task.record})
-            writes = write_follow_ups(self._rows, cursor, [task], clock.now(), now, chunk)
-            written, of_database = datetime.now(UTC), clock.now()
-            self._session.commit()
-        self._publish([*writes, status_of(task, row, written, now=of_database)])
-        chunk.wait_until(final_of(task).due, of_database)
-
-    def _tell_stored(self, task: Task, stored: StoredRequest) -> None:
-        self._publish([stored_status(task, stored, task.handler, datetime.now(UTC))])
-
-    def _settle_doubt(
-        self, task: Task, handler: Handler, stored: StoredRequest, chunk: ChunkRun
-    ) -> list[Task] | None:
-        """Asks the check of a request in doubt; None where nothing happened, so that it is to run.
-
-        Where that settled it, nothing is left; where nobody can tell, it is to be answered as any
-        copy of what has ended. No start is counted: what is found out is the end of the last one.
-        """
-        task.doubted_attempt = stored.attempt
-        answer, result = ask_check(task, handler, chunk, self._log)
-        task.lost, task.losses = 0, []  # what died asked, and was no start
-        if isinstance(answer, Done):
-            task.end(DONE, result)
-        elif isinstance(answer, NotDone) and has_expired(task):
-            task.end(Outcome(State.REJECTED, EXPIRED, reason=_TOO_LATE))
-        else:
-            task.doubted_attempt = None
-            if isinstance(answer, NotDone):
-                return None
-            task.asked_run = stored.run
-            return [task]
-        task.claimed_run = stored.run
-        self._write(task, stored.token or "", chunk)
-        chunk.settle([task])
-        return []

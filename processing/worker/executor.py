@@ -31,6 +31,7 @@ from processing.ipc.frames import Report
 from processing.logs import BoundLogger
 from processing.settings import ExecutorSettings
 from processing.worker.bisection import Bisection
+from processing.worker.call_ends import CallEnds
 from processing.worker.chunk_durations import ChunkDurations
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.crash_recovery import CrashRecovery, note_crashes
@@ -83,11 +84,9 @@ class Executor:
         """
         self._app, self._settings = app, settings
         self._publish, self._log = publish, log
-        if journal is None:
-            # A handler that computes keeps its transaction idle, so its deadline comes first.
-            idle = _longest(app, settings.default_timeout) + IDLE_MARGIN
-            journal = _access(database_url, connected, settings, idle, log)
-        session, outages, rows, coalescing = journal
+        session, outages, rows, coalescing = (
+            _access(app, database_url, connected, settings, log) if journal is None else journal
+        )
         self._session, self._outages = session, outages
         self._limits = Limits(
             settings.default_timeout, settings.max_payload, settings.instance, session.clock.time
@@ -97,14 +96,16 @@ class Executor:
         results = ResultLog(
             settings.schema, wanted=settings.results, duplicates=settings.results_duplicates
         )
-        self._external = EffectExternal(
-            session, outages, calls, rows, results, lease=settings.lease, publish=publish, log=log,
+        ends = CallEnds(
+            session, outages, rows, results, lease=settings.lease, publish=publish, log=log,
             settling=settling,
         )  # fmt: skip
-        self._none = EffectNone(segments, publish)
-        self._failures = FailureReport(app, log)
+        self._external = EffectExternal(session, outages, calls, rows, ends, settings.lease, log)
+        self._none, self._failures = EffectNone(segments, publish), FailureReport(app, log)
         self._letters = DeadLetters(session, outages, rows, publish, log)
-        self._recovery = CrashRecovery(session, rows, self._external, publish, self._read_again)
+        self._recovery = CrashRecovery(
+            session, rows, self._external.checks, publish, self._read_again
+        )
         transaction = self._transaction = Transaction(
             handlers=app.handlers, session=session, rows=rows, segments=segments,
             coalescing=coalescing, results=results, publish=publish, settling=settling,
@@ -283,13 +284,15 @@ class Executor:
 
 
 def _access(
+    app: App,
     url: str,
     connected: Callable[[Backend], None],
     settings: ExecutorSettings,
-    idle_timeout: float,
     log: BoundLogger,
 ) -> JournalAccess:
     """The journal in a database; `connect` makes the connection."""
+    # A handler that computes keeps its transaction idle, so its deadline comes first.
+    idle_timeout = _longest(app, settings.default_timeout) + IDLE_MARGIN
     session = Session(
         url,
         connected,

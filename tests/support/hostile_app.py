@@ -200,7 +200,23 @@ def was_charged(request: Request[dict[str, Any]]) -> Done | NotDone:
 @app.handler("checked", effect="external", timeout=50, check=was_charged)
 def checked(payload: dict[str, Any]) -> Any:
     """The same, and it can be found out whether it happened."""
-    return charges(payload)
+    answer = charges(payload)
+    if payload.get("cut"):
+        raise ConnectionResetError("cut off before the answer")
+    return answer
+
+
+def dies_asking(request: Request[dict[str, Any]]) -> Done:
+    """Ends the worker that asks, after a note of it."""
+    with Path(request.payload["asked"]).open("a") as file:
+        file.write("asked\n")
+    os._exit(9)
+
+
+@app.handler("deadly_check", effect="external", timeout=50, check=dies_asking)
+def deadly_check(payload: dict[str, Any]) -> None:
+    """In doubt, and nobody can find out."""
+    raise ConnectionResetError("cut off before the answer")
 
 
 @app.handler("eats")

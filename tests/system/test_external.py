@@ -67,6 +67,46 @@ def test_a_call_gets_what_the_check_finds_out(bench: Bench, tmp_path: Path) -> N
     assert file.read_text() == "charged\n"
 
 
+@pytest.mark.parametrize("end", ["cut off", "killed"])
+def test_a_check_is_asked_though_nobody_sends_the_request_again(
+    bench: Bench, tmp_path: Path, end: str
+) -> None:
+    file = tmp_path / "charged"
+    settings = {"ONCEPOOL_CHECK_AFTER": "0.2", "ONCEPOOL_KAFKA_PROTOCOL": "consumer", **SWEEPS}
+    first = bench.start(**settings)
+    if end == "killed":
+        request = bench.charging(file, 25, "checked")
+        first.kill()
+        bench.start(**settings)
+        bench.expire_lease()
+    else:
+        request = bench.charging(file, 0, "checked", cut="off")
+    eventually(lambda: bench.states() == {"done": 1}, WAIT, lambda: bench.instances[-1].log)
+    eventually(lambda: bench.client.wait(request, WAIT).state == "done", WAIT)
+    assert bench.client.wait(request, WAIT).result == "found"
+    assert bench.query(f"SELECT run, resends FROM {bench.schema}.requests") == [(1, 0)]
+    assert file.read_text() == "charged\n"
+
+
+def test_a_check_that_ends_its_worker_is_asked_ever_more_rarely(
+    bench: Bench, tmp_path: Path
+) -> None:
+    asked = tmp_path / "asked"
+    instance = bench.start(ONCEPOOL_CHECK_AFTER="0.1", **SWEEPS)
+    request = bench.client.submit("deadly_check", {"asked": str(asked)})
+
+    def times() -> int:
+        return len(asked.read_text().split()) if asked.exists() else 0
+
+    eventually(lambda: times() >= 2, WAIT, lambda: instance.log)
+    # It goes on beside them, and a death is followed by no other one until its time comes again.
+    assert bench.client.call("external", {}, timeout=WAIT).state == "done"
+    lost = f"SELECT lost_claims FROM {bench.schema}.requests WHERE id = '{request}'"
+    eventually(lambda: bench.query(lost) == [(times(),)], WAIT, lambda: instance.log)
+    assert bench.states() == {"in_doubt": 1, "done": 1}
+    assert instance.stop() == 0
+
+
 def test_a_result_that_comes_after_the_lease_is_taken(bench: Bench, tmp_path: Path) -> None:
     file = tmp_path / "charged"
     bench.start(**SWEEPS)

@@ -58,6 +58,24 @@ RETURNING r.id, r.type, r.topic, r.produced_at, r.key, r.payload, r.headers::tex
           r.lost_claims, r.coalesce_key, coalesce(r.not_before, r.created_at), r.created_at,
           pg_current_xact_id()::text
 
+-- name: doubts_to_ask
+-- Of which nobody who was to ask came back with an answer, several times, may be what ends those.
+UPDATE {schema}.requests r
+SET lost_claims = r.lost_claims + 1,
+    due_at = statement_timestamp() + least(
+        greatest(statement_timestamp() - r.finished_at, make_interval(secs => %(after)s)),
+        make_interval(secs => %(longest)s))
+WHERE r.ctid = ANY (ARRAY(
+    SELECT ctid FROM {schema}.requests
+    WHERE state = 'in_doubt' AND type = ANY (%(types)s)
+      AND coalesce(due_at, finished_at) <= statement_timestamp()
+      AND (due_at IS NOT NULL
+           OR finished_at <= statement_timestamp() - make_interval(secs => %(after)s))
+      AND lost_claims < %(lost)s
+    LIMIT %(most)s FOR UPDATE SKIP LOCKED
+))
+RETURNING r.id, r.type, r.topic, r.produced_at, r.key, r.payload, r.headers::text
+
 -- name: claims_between
 -- What an instance has claimed whose leases end between two times from now, type by type along
 -- requests_due: what waits besides may be millions of rows. OFFSET 0, or it may become a scan.

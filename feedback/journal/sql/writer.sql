@@ -154,10 +154,15 @@ UPDATE {schema}.requests
 SET run = run + (state = 'in_doubt' AND %(state)s IN ('waiting', 'failed'))::int, state = %(state)s, code = %(code)s, result = %(result)s, error = %(error)s,
     reason = %(reason)s, payload = %(payload)s, headers = %(headers)s, crashes = %(crashes)s,
     finished_at = %(finished_at)s, lease_until = NULL, attempt = %(attempt)s, used = %(used)s,
-    not_before = %(not_before)s, due_at = %(due_at)s,
+    not_before = %(not_before)s, due_at = %(due_at)s, lost_claims = 0,
     token = CASE %(state)s WHEN 'waiting' THEN NULL ELSE token END
 WHERE id = %(id)s AND token = %(token)s AND state IN ('running', 'in_doubt')
 RETURNING run
+
+-- name: stays_in_doubt
+-- Its check was asked, and could not tell.
+UPDATE {schema}.requests SET lost_claims = 0
+WHERE id = %s AND token = %s AND state = 'in_doubt' AND lost_claims > 0
 
 -- name: probe_write
 -- Always rolled back. A place of its own, so that two who probe do not wait for each other.

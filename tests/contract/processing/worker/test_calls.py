@@ -452,7 +452,7 @@ def test_a_fault_of_ours_after_a_call_is_the_end_of_its_request_alone(
         raise AssertionError("nobody thought of it")
 
     with monkeypatch.context() as patched:
-        patched.setattr("processing.worker.effect_external.conclude", broken)
+        patched.setattr("processing.worker.call_ends.conclude", broken)
         patched.setattr("processing.worker.effect_none.is_plain", broken)
         world.gate.set()
         for _ in range(2):

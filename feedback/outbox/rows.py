@@ -15,7 +15,7 @@ from feedback.outbox.names import DEFAULT_SENDER, SHARDS
 from feedback.tracing.switch import TRACING
 
 _CLOCK: Final = SendClock()
-_COLUMNS: Final = frozenset({"ce_id", "ce_type"})
+COLUMN_HEADERS: Final = frozenset({"ce_id", "ce_type"})
 """Headers that have columns of their own."""
 
 
@@ -56,7 +56,7 @@ def row_of(type: str | Callable[..., Any], payload: Any, options: AddOptions) ->
         earlier=lambda _: None,
         **cast("SubmitOptions", given),
     )
-    headers = [(name, value) for name, value in message.headers if name not in _COLUMNS]
+    headers = [(name, value) for name, value in message.headers if name not in COLUMN_HEADERS]
     if "traceparent" not in dict(headers):
         headers += TRACING.context()  # what decides on the request is where its trace comes from
     for name, _ in headers:

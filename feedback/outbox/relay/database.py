@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import base64
-import json
 import time
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from feedback.outbox.names import SHARDS, in_schema, settled_channel
 from feedback.outbox.relay.answers import AnswerPolicy
 from feedback.outbox.relay.batch import NOT_CONFIRMED, BackingOff, BatchMarks, ClaimedRow, PutOff
+from feedback.outbox.relay.reading import as_message
 from feedback.outbox.relay.transactions import idle_left, transaction
 from feedback.outbox.relay.window import SILENCE, TOO_LATE, window_values
 from feedback.outbox.rows import as_json
@@ -126,8 +125,6 @@ RETURNING pg_notify(%s, id)
 
 _RELEASED: Final = 2_000
 """Rows at once."""
-_WHY: Final = 500
-"""Characters of why a row can't be read."""
 
 
 class Bounds(NamedTuple):
@@ -205,7 +202,7 @@ class RelayDatabase:
                 **self._window,
             },
         )
-        return [_claimed(ClaimedRow(*row)) for row in rows]
+        return [as_message(ClaimedRow(*row)) for row in rows]
 
     def left(self) -> float:
         """Seconds for which what was claimed is surely ours still.
@@ -241,19 +238,3 @@ def _said(marks: Sequence[BackingOff | PutOff]) -> str:
             for seq, seconds, why in marks
         ]
     )
-
-
-def _claimed(row: ClaimedRow) -> ClaimedRow:
-    """With its headers as a message has them; one in a foreign form keeps no other from its way."""
-    text: Any = row.headers
-    try:
-        return row._replace(headers=[_header(*pair) for pair in json.loads(text)])
-    except (TypeError, ValueError, RecursionError) as error:
-        why = f"its headers are no list of names with values in base64: {error}"
-        return row._replace(headers=(), unreadable=why[:_WHY])
-
-
-def _header(name: object, value: object) -> tuple[str, bytes]:
-    if not (isinstance(name, str) and isinstance(value, str)):
-        raise TypeError(f"[{name!r}, {value!r}]")
-    return name, base64.b64decode(value)

@@ -24,7 +24,7 @@ from feedback.status.memory_store import MemoryStatusStore
 from feedback.status.status import StatusFields, StatusWrite
 from stack import Stack
 from tests.support.outbox import Outbox
-from tests.support.topic_reader import ids
+from tests.support.topic_reader import ids, messages
 
 
 class Rounds:
@@ -148,3 +148,44 @@ def test_rows_in_a_foreign_form_harm_themselves_alone(
     assert "its headers are no list" in caplog.text
     one.settle(State.DONE)
     assert ends(outbox_) == {("undeliverable", "malformed"): 7, ("done", "ok"): 9}
+
+
+def test_what_another_program_wrote_is_sent_as_it_meant_or_not_at_all(
+    outbox_: Outbox, rounds: Callable[[str], Rounds], topic: Callable[..., str], stack: Stack
+) -> None:
+    """No header becomes another one, and nothing goes whose end nobody could be told."""
+    odd_headers = [
+        '[["traceparent", "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"]]',
+        '[["a", "QQ==QQ=="]]',
+        '[["a", "!!!"]]',
+        '{"a=": 1}',
+        '["a="]',
+        '[["ce_id", "YQ=="]]',
+        '[["ce_type", "YQ=="]]',
+    ]
+    odd_names = [("", "t"), ("i" * 201, "t"), ("a\x01", "t"), ("untyped", ""), ("other", "a\nb")]
+    with psycopg.connect(outbox_.url) as connection:
+        for number in range(len(odd_headers) + len(odd_names)):
+            outbox.add(connection, "t", {}, request_id=f"odd-{number}")
+        outbox.add(connection, "t", {}, request_id="good")
+        for number, text in enumerate(odd_headers):
+            values = [text, f"odd-{number}"]
+            change = outbox_.sql("UPDATE :schema.requests SET headers = %s WHERE id = %s")
+            connection.execute(change.encode(), values)
+        for number, names in enumerate(odd_names, len(odd_headers)):
+            change = outbox_.sql("UPDATE :schema.requests SET id = %s, type = %s WHERE id = %s")
+            connection.execute(change.encode(), [*names, f"odd-{number}"])
+        # As `encode(value, 'base64')` has it, with line breaks.
+        change = outbox_.sql(
+            "UPDATE :schema.requests SET headers = jsonb_build_array(jsonb_build_array('x',"
+            " encode(repeat('long', 50)::bytea, 'base64'))) WHERE id = 'good'"
+        )
+        connection.execute(change.encode())
+    name = topic()
+    one = rounds(name)
+    for _ in range(MOST_FAILURES):
+        one.round()
+    odd = len(odd_headers) + len(odd_names)
+    assert ends(outbox_) == {("undeliverable", "malformed"): odd, ("sent", None): 1}
+    (sent,) = messages(stack, name)
+    assert (sent.headers() or [])[2:] == [("x", b"long" * 50)]

@@ -47,6 +47,9 @@ settings.load_profile("oncepool")
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # A run in the background of a shell ignores it, and children would inherit that.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.stash[_started_here] = run.begin()
 
 

@@ -461,8 +461,6 @@ def test_following_goes_on_until_interrupted(
         [sys.executable, "-m", "consumer", "dead-letters", "export", str(file), "--follow"],
         env={**os.environ, **oncepool.environ},
         cwd=tmp_path,
-        # A run in the background of a shell ignores it, and children inherit that.
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),  # noqa: PLW1509 - the child only sets a signal
     )
     try:
         letter()

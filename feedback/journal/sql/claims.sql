@@ -66,13 +66,15 @@ SET lost_claims = r.lost_claims + 1,
         greatest(statement_timestamp() - r.finished_at, make_interval(secs => %(after)s)),
         make_interval(secs => %(longest)s))
 WHERE r.ctid = ANY (ARRAY(
-    SELECT ctid FROM {schema}.requests
-    WHERE state = 'in_doubt' AND type = ANY (%(types)s)
-      AND coalesce(due_at, finished_at) <= statement_timestamp()
-      AND (due_at IS NOT NULL
-           OR finished_at <= statement_timestamp() - make_interval(secs => %(after)s))
-      AND lost_claims < %(lost)s
-    LIMIT %(most)s FOR UPDATE SKIP LOCKED
+    SELECT found.ctid FROM unnest(%(types)s::text[]) AS wanted(type), LATERAL (
+        SELECT ctid FROM {schema}.requests
+        WHERE state = 'in_doubt' AND type = wanted.type
+          AND coalesce(due_at, finished_at) <= statement_timestamp()
+          AND (due_at IS NOT NULL
+               OR finished_at <= statement_timestamp() - make_interval(secs => %(after)s))
+          AND lost_claims < %(lost)s
+        LIMIT %(most)s FOR UPDATE SKIP LOCKED
+    ) found LIMIT %(most)s
 ))
 RETURNING r.id, r.type, r.topic, r.produced_at, r.key, r.payload, r.headers::text
 

@@ -75,3 +75,14 @@ def test_what_nobody_comes_back_from_is_left_to_people(rows: WaitingRows) -> Non
         assert asked(rows) == ["kills"]
         make_due(rows)
     assert asked(rows) == []
+
+
+def test_a_type_of_which_many_are_in_doubt_does_not_keep_the_others_waiting(
+    rows: WaitingRows,
+) -> None:
+    """What its check takes may be long, and each of them comes again."""
+    doubt(rows, "alone", 40, kind="z")
+    for n in range(40):
+        doubt(rows, f"many-{n}", 100, kind="a")
+    taken = [asked(rows, "a", "z", most=1) for _ in range(40)]
+    assert ["alone"] in taken

@@ -56,7 +56,18 @@ class Checks:
             self._ends.write_once(task, stored.token or "", chunk)
             chunk.settle([task])
             return
+        self.leave_in_doubt(stored)
+
+    def leave_in_doubt(self, stored: StoredRequest) -> None:
+        """Nobody could tell, and it is asked again later. Raises psycopg.Error."""
         self._ends.stays_in_doubt(stored)
+
+    def not_asked(self, task: Task) -> None:
+        """It has no payload that its check could be asked with."""
+        self._log.warning(
+            "a request in doubt can't be asked about: its payload can't be read any more",
+            request_id=task.envelope.id, type=task.envelope.type,
+        )  # fmt: skip
 
     def _find_out(self, task: Task, not_done: Outcome, chunk: ChunkRun) -> bool:
         """Ends it as its check says, `not_done` where nothing happened; False: it can't tell."""

@@ -145,14 +145,20 @@ class CrashRecovery:
     ) -> None:
         """A request in doubt: what its check can't tell stays as it is, as does what has ended.
 
-        Once only, as it may be what ends workers.
+        Once only, as it may be what ends workers; but for one that had its time, nobody counts it.
         """
-        open_ = stored is not None and stored.state == State.IN_DOUBT and not suspect.crashes
-        if stored is not None and open_ and _has_check(task, suspect):
+        if stored is None or stored.state != State.IN_DOUBT:
+            pass
+        elif suspect.crashes:
+            if _had_its_time(suspect, task):
+                self._checks.leave_in_doubt(stored)
+        elif _has_check(task, suspect):
             if not chunk.start(task.index, task.timeout):
                 chunk.give_back([task])
                 return
-            if (again := self._parse(task)) is not None:
+            if (again := self._parse(task)) is None:
+                self._checks.not_asked(task)
+            else:
                 not_done = TOO_LATE if has_expired(again) else _without_effect(stored)
                 self._checks.end_doubt(task, stored, not_done, chunk)
             chunk.clear()
@@ -177,6 +183,11 @@ class CrashRecovery:
 
 def _has_check(task: Task, suspect: Suspect) -> bool:
     return task.handler is not None and task.handler.check is not None and suspect.crashes <= 1
+
+
+def _had_its_time(suspect: Suspect, task: Task) -> bool:
+    begun, ended, _ = suspect.losses[-1] if suspect.losses else (0.0, 0.0, "")
+    return ended - begun >= task.timeout
 
 
 def _asks_late(task: Task, stored: StoredRequest, suspect: Suspect) -> bool:

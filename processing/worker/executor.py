@@ -27,7 +27,7 @@ from feedback.status.status import StatusWrite
 from processing.handlers.app import App
 from processing.handlers.decoder import Skip
 from processing.handlers.outcomes import describe, safe_text
-from processing.ipc.frames import Report
+from processing.ipc.frames import ASK, Report
 from processing.logs import BoundLogger
 from processing.settings import ExecutorSettings
 from processing.worker.bisection import Bisection
@@ -257,7 +257,10 @@ class Executor:
             self._database_away(error, tasks, chunk)
             return
         self._log.error("unexpected", error=describe(error), exc_info=error)
-        if chunk.suspect is not None and isinstance(error, psycopg.Error):
+        suspect = chunk.suspect
+        if suspect is not None and isinstance(error, psycopg.Error):
+            if suspect.verdict == ASK:
+                return  # it stays in doubt, and is asked about again in its time
             chunk.refused = True  # another time: for how long it waits the main process decides
             chunk.give_back(tasks)
             return

@@ -11,7 +11,7 @@ import pytest
 from feedback.journal.claimed_rows import record_of
 from feedback.journal.doubts import doubts_to_ask
 from processing import App, Done, NotDone, Request, Unknown
-from processing.ipc.frames import ASK, NO_ORDER, Report, Suspect
+from processing.ipc.frames import ASK, NO_ORDER, Loss, Report, Suspect
 from stack import Stack
 from tests.support.executor import Bench
 
@@ -72,12 +72,12 @@ def bench(
     app.stop_worker()
 
 
-def ask(bench: Bench, crashes: int = 0) -> list[Report]:
+def ask(bench: Bench, crashes: int = 0, losses: tuple[Loss, ...] = ()) -> list[Report]:
     """Asks about all whose time has come."""
     with psycopg.connect(bench.url, autocommit=True) as connection:
         bench.query(f"UPDATE {bench.schema}.requests SET due_at = NULL WHERE state = 'in_doubt'")
         found = doubts_to_ask(connection, TYPES, 10, 0.0, schema=bench.schema)
-    suspect = Suspect(ASK, (), (), crashes)
+    suspect = Suspect(ASK, (), (), crashes, losses=losses)
     return [bench.run(record_of(row, NO_ORDER), suspect=suspect) for row in found]
 
 
@@ -206,6 +206,33 @@ def test_a_check_whose_worker_died_is_not_asked_at_once_again(
     bench: Bench, asked: list[tuple[str, int, Any]]
 ) -> None:
     bench.run(bench.record("done", "card.charge", {}))
-    ask(bench, crashes=1)
+    ask(bench, crashes=1, losses=((10.0, 11.0, "signal SIGSEGV"),))
     assert asked == []
     assert row(bench, COUNTED) == ("in_doubt", "handler_error", 1, 1, 1, 0, 1)
+
+
+def test_a_check_that_had_its_time_is_not_counted_as_one_that_ends_workers(bench: Bench) -> None:
+    """The other side does not answer: that may last, and is no reason to ask it no more."""
+    bench.run(bench.record("done", "card.charge", {}))
+    ask(bench, crashes=1, losses=((10.0, 312.0, "signal SIGKILL"),))
+    assert row(bench, COUNTED) == ("in_doubt", "handler_error", 1, 1, 1, 0, 0)
+
+
+def test_an_end_that_the_database_refuses_is_left_to_the_next_time(bench: Bench) -> None:
+    """It must not stand before all others that are to be asked about."""
+    bench.run(bench.record("done", "card.charge", {}))
+    bench.query(f"ALTER TABLE {bench.schema}.requests ADD CHECK (state <> 'done')")
+    [report] = ask(bench)
+    assert (report.returned, report.unclear, report.refused) == ([], [], False)
+    assert report.database_up
+    assert row(bench, "state, lost_claims") == ("in_doubt", 1)
+
+
+def test_what_cannot_be_read_any_more_is_named(
+    bench: Bench, capsys: pytest.CaptureFixture[str], asked: list[tuple[str, int, Any]]
+) -> None:
+    bench.run(bench.record("done", "card.charge", {}))
+    bench.query(f"UPDATE {bench.schema}.requests SET payload = 'no JSON'")
+    ask(bench)
+    assert asked == []
+    assert "its payload can't be read any more" in capsys.readouterr().out

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from consumer.cli import main
+from consumer.__main__ import main
 from consumer.intake.loop import Loop
 from tests.chaos.real import clock
 from tests.chaos.real.harms import do

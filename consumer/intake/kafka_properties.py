@@ -30,6 +30,12 @@ DEFAULTS: dict[str, str | bool | int] = {
     # How soon a member of a classic group hears of a topic, or of partitions, made after it joined:
     # the default is five minutes. With KIP-848 the broker tells.
     "topic.metadata.refresh.interval.ms": 10_000,
+    # How long a commit that could not be sent waits until it is tried again. A coordinator that is
+    # found meanwhile is taken for dead because of a commit that stands ready for the one before it,
+    # and looked for anew: with the default of 100 ms, less than a far broker takes to answer, a
+    # member goes round in that until its group puts it out (seen with 2.16.0).
+    "retry.backoff.ms": 2000,
+    "retry.backoff.max.ms": 2000,
 }
 """What kafka_properties may overrule."""
 

@@ -61,6 +61,8 @@ class Suspect(NamedTuple):
     """Those starts, in their order."""
     refused: bool = False
     """The last time the database refused what is to be asked or written about it."""
+    unclear: int = 0
+    """Starts of it alone whose COMMIT had no answer, though the database could be reached."""
 
 
 # To every child

@@ -34,6 +34,7 @@ def death_cause(worker: Worker, cause: str) -> str | None:
 def suspect_again(
     earlier: Suspect | None, backends: Sequence[Backend], token: str, *,
     verdict: str | None = None, reason: str | None = None, loss: Loss | None = None,
+    unclear: bool = False,
 ) -> Suspect:  # fmt: skip
     """One more start of a record is unclear; all that was suspected before stays.
 
@@ -48,6 +49,7 @@ def suspect_again(
         known.crashes + (loss is not None),
         known.reason if known.verdict else reason,
         known.losses if loss is None else (*known.losses, loss),
+        unclear=known.unclear + unclear,
     )
 
 
@@ -55,7 +57,11 @@ def suspects_of_report(
     chunk: Chunk, report: Report, backends: Sequence[Backend], token: str
 ) -> dict[int, Suspect]:
     """What is newly suspected of what comes back of a chunk whose worker lives, by index."""
-    suspects = {i: suspect_again(chunk.suspect, backends, token) for i in report.unclear}
+    # It had a start of its own, and nobody but it was at work on the connection.
+    alone = chunk.suspect is not None and report.database_up
+    suspects = {
+        i: suspect_again(chunk.suspect, backends, token, unclear=alone) for i in report.unclear
+    }
     if not report.refused or chunk.suspect is None:
         return suspects
     before = dict.fromkeys(report.returned, chunk.suspect)

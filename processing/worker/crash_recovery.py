@@ -26,15 +26,19 @@ from feedback.status.status import StatusWrite
 from processing.handlers.decoder import Skip
 from processing.handlers.outcomes import Outcome
 from processing.ipc.frames import ASK, Suspect
+from processing.worker.bad_luck import ConnectionLostEachTime, failed_by
 from processing.worker.checks import TOO_LATE, Checks
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.dedup import has_expired
 from processing.worker.interruption import lost
+from processing.worker.outages import LOSSES
 from processing.worker.records import stored_status
 from processing.worker.session import Session
 from processing.worker.task import LostStart, Task
+from processing.worker.transaction_ends import CommitUnclear
 
 _NOTHING = "its check says that the call did not happen"
+_LOST = "no COMMIT of it was answered, and none has landed"
 _KILLED = frozenset({TIMEOUT, SHUTDOWN, CANCELLED})
 """Verdicts on a worker that was killed on purpose: no crash."""
 
@@ -112,6 +116,8 @@ class CrashRecovery:
             suspect = suspect._replace(verdict=WORKER_DIED)
             task.lost -= 1  # the last one is this one
         outcome = end_of_suspect(suspect, task)
+        if outcome is None and suspect.unclear >= LOSSES:
+            outcome = failed_by(ConnectionLostEachTime(suspect.unclear, CommitUnclear(_LOST)))
         if outcome is not None:
             task.end(outcome)
             chunk.decided.add(task.index)

@@ -139,3 +139,38 @@ def test_workers_that_get_no_connection_make_an_instance_unready_though_another_
     eventually(lambda: instance.health("/readyz")[0] == 200, WAIT, lambda: instance.log)
     bench.check_books(set(ids))
     assert instance.stop() == 0
+
+
+def test_what_ends_its_connection_at_each_commit_fails_and_what_follows_it_goes_on(
+    bench: Bench, tmp_path: Path
+) -> None:
+    """A deferred trigger does, each second time: where it fires is looked at before the COMMIT."""
+    entered = tmp_path / "entered"
+    bench.query(f"CREATE SEQUENCE {bench.schema}.fired")
+    bench.query(
+        f"CREATE FUNCTION {bench.schema}.end_it() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
+        f" IF nextval('{bench.schema}.fired') % 2 = 0 THEN"
+        " PERFORM pg_terminate_backend(pg_backend_pid()); END IF; RETURN NULL; END $$"
+    )
+    bench.query(
+        f"CREATE CONSTRAINT TRIGGER ends AFTER INSERT ON {bench.table} DEFERRABLE INITIALLY"
+        f" DEFERRED FOR EACH ROW WHEN (NEW.id = 'k') EXECUTE FUNCTION {bench.schema}.end_it()"
+    )
+    instance = bench.start()
+    payload = {"table": bench.table, "file": str(entered)}
+    ids = [
+        bench.client.submit("noted", payload, request_id=name, key="one")
+        for name in ("before", "k", "after")
+    ]
+    ends = [bench.client.wait(request, WAIT) for request in ids]
+    assert [(end.state, end.code) for end in ends] == [
+        ("done", "ok"), ("failed", "handler_error"), ("done", "ok"),
+    ]  # fmt: skip
+    assert "lost 10 times in a row" in str(ends[1].reason)
+    times = Counter(line.split()[-1] for line in entered.read_text().splitlines())
+    assert times["k"] <= 10 + 2, "once in its chunk, and then alone"
+    assert sorted(row[0] for row in bench.query(f"SELECT id FROM {bench.table}")) == [
+        "after", "before",
+    ]  # fmt: skip
+    assert bench.states() == {"done": 2, "failed": 1}
+    assert instance.stop() == 0

@@ -7,7 +7,7 @@ import pytest
 
 from benchmarks.cpu import PARTS, medians, per_request, used
 
-BURN = "import time\nend = time.process_time() + 0.4\nwhile time.process_time() < end: pass\n"
+BURN = "import sys, time\nsys.stdin.readline()\nend = time.process_time() + 0.4\nwhile time.process_time() < end: pass\n"
 PARENT = f"""
 import subprocess, sys
 subprocess.run([sys.executable, "-c", {BURN!r}], check=True)
@@ -21,7 +21,10 @@ def test_what_ended_children_have_used_is_counted(tmp_path: Path) -> None:
         [sys.executable, "-c", PARENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
     ) as parent:
         assert parent.stdout is not None
+        assert parent.stdin is not None
         before = used([parent.pid], tmp_path)
+        parent.stdin.write("go\n")
+        parent.stdin.flush()
         assert parent.stdout.readline() == "ended\n"
         after = used([parent.pid], tmp_path)
         assert after["other"] - before["other"] >= 0.35

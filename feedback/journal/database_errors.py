@@ -8,6 +8,7 @@ InternalError. What is neither an outage nor a race is about the statement alone
 
 from __future__ import annotations
 
+import re
 from enum import Enum, auto
 from typing import Final
 
@@ -27,6 +28,8 @@ _LOCKS: Final = (
 )
 _REPLAN: Final = "RevalidateCachedQuery"
 """The server's function that finds a kept statement to give other columns than it was kept with."""
+_KEPT_BY_DRIVER: Final = re.compile(r"\b_pg3_\d+\b")
+"""A name that psycopg gives a statement which it has the server keep; in errors of all languages."""
 _KEYS: Final = frozenset({"requests_pkey", "requests_coalescing"})
 """Of an id that somebody else wrote since the look-up, and of a reference that is taken."""
 
@@ -91,8 +94,11 @@ def is_lock_race(error: BaseException) -> bool:
 
 
 def is_stale_plan(error: BaseException) -> bool:
-    """Whether a table was altered under a statement that the server keeps for this connection.
+    """Whether it is about a statement that the server keeps for this connection, or no longer does.
 
-    It fails there from now on, and nowhere else.
+    A table was altered under it, or a handler had the server forget it where the driver did not see
+    that (`DEALLOCATE ALL` in a DO block). It fails there from now on, and nowhere else.
     """
+    if isinstance(error, errors.InvalidSqlStatementName):
+        return _KEPT_BY_DRIVER.search(error.diag.message_primary or "") is not None
     return isinstance(error, errors.FeatureNotSupported) and error.diag.source_function == _REPLAN

@@ -150,9 +150,12 @@ class Outages:
             except (DatabaseAway, psycopg.Error) as error:
                 outage = outage_of(error, connected=not self._session.lost)
                 self._session.rollback()
+                if stale := is_stale_plan(error):
+                    self._session.drop()
                 if not (
                     isinstance(error, DatabaseAway | psycopg.errors.QueryCanceled)
                     or is_lock_race(error)
+                    or stale
                     or outage is not None
                 ):
                     raise

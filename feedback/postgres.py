@@ -35,8 +35,9 @@ are ignored."""
 
 _TRANSACTIONS_TIMED: Final = 170_000
 """Since that version a database or a role may end transactions that take long, whatever they do."""
-_FORMS: Final = {"DateStyle": "ISO"}
-"""Whatever the database or the role has: psycopg reads times in no other form."""
+_FORMS: Final = {"DateStyle": "ISO", "array_nulls": "on", "extra_float_digits": "1"}
+"""Whatever the database or the role has: psycopg reads times in no other form, and writes NULL in
+an array as that word; of seconds since the epoch all digits count."""
 
 
 def open_connection(

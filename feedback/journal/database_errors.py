@@ -29,7 +29,7 @@ _LOCKS: Final = (
 _REPLAN: Final = "RevalidateCachedQuery"
 """The server's function that finds a kept statement to give other columns than it was kept with."""
 _KEPT_BY_DRIVER: Final = re.compile(r"\b_pg3_\d+\b")
-"""A name that psycopg gives a statement which it has the server keep; in errors of all languages."""
+"""What psycopg names a statement that it has the server keep; in errors of all languages."""
 _KEYS: Final = frozenset({"requests_pkey", "requests_coalescing"})
 """Of an id that somebody else wrote since the look-up, and of a reference that is taken."""
 

@@ -7,7 +7,12 @@ import pytest
 
 from benchmarks.cpu import PARTS, medians, per_request, used
 
-BURN = "import sys, time\nsys.stdin.readline()\nend = time.process_time() + 0.4\nwhile time.process_time() < end: pass\n"
+BURN = """
+import sys, time
+sys.stdin.readline()
+end = time.process_time() + 0.4
+while time.process_time() < end: pass
+"""
 PARENT = f"""
 import subprocess, sys
 subprocess.run([sys.executable, "-c", {BURN!r}], check=True)

@@ -20,7 +20,6 @@ from feedback.journal.rows import headers_json
 from processing.ipc.progress import Running
 from processing.pool.actions import Signal
 from processing.worker.outages import HASTE, PATIENCE
-from stack import Stack
 from tests.support.descriptors import no_more_descriptors
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
@@ -176,28 +175,6 @@ def test_a_worker_that_was_killed_leaves_nothing_undone(make: Make) -> None:
     assert workers.supervisor.stats().deaths == 1
     assert workers.states() == dict.fromkeys(ids, ("done", "ok"))
     workers.check_effects()
-
-
-def test_a_status_that_waits_for_redis_goes_with_its_worker_and_a_resend_brings_it(
-    make: Make, stack: Stack
-) -> None:
-    with Proxy.of(stack.redis) as proxy:
-        workers = make(redis_url=proxy.before(stack.redis))
-        workers.start()
-        workers.warm()
-        proxy.cut()  # not hang(): what it holds would come through later
-        workers.submit("id")
-        workers.finish()  # reported: nobody has it in hand any more
-        [victim] = workers.pids
-        os.kill(victim, signal.SIGKILL)
-        workers.until(lambda: workers.ready and victim not in workers.pids)
-        proxy.mend()
-        workers.warm()
-        assert workers.states() == {"id": ("done", "ok")}
-        assert workers.status("id") is None
-        workers.submit("id")
-        workers.until(lambda: workers.status("id") == ("done", "ok"))
-        workers.check_effects()
 
 
 def test_a_slow_request_does_not_hold_up_what_waits_behind_it(make: Make, tmp_path: Path) -> None:

@@ -158,13 +158,13 @@ class RedisLimitsStore:
     def restore(self, lost: ClusterLimits) -> list[str]:
         """Puts back each figure whose change was lost; one that was changed since stays.
 
-        The fields that were put: none where others have put them back already. Whoever has seen
-        the latest change of a figure prevails. Raises StoreUnavailable.
+        Those that were put, as "field=figure", or "field=none" for one taken away; nothing where
+        others have put them back already. Whoever has seen the latest change of a figure prevails.
+        Raises StoreUnavailable.
         """
-        flat = chain.from_iterable(
-            (name, lost.fields.get(name, _GONE), at) for name, at in lost.changed.items()
-        )
-        return [_text(name) for name in self._eval(_RESTORE, *flat)]
+        figures = {name: lost.fields.get(name, _GONE) for name in lost.changed}
+        flat = chain.from_iterable((name, figures[name], at) for name, at in lost.changed.items())
+        return [f"{name}={figures[name]}" for name in map(_text, self._eval(_RESTORE, *flat))]
 
     def _eval(self, script: str, *arguments: Any) -> Any:
         with _explained():

@@ -143,7 +143,7 @@ def test_what_redis_has_lost_is_put_back_beside_what_was_set_since(
     # Two instances have seen the loss; one that was just started has not.
     assert between.lacks(held)
     put = part.store.restore(held)
-    assert (sorted(put), part.other.restore(held)) == (["paused:d", "total:c"], [])
+    assert (sorted(put), part.other.restore(held)) == (["paused:d=1", "total:c=6"], [])
     assert part.other.restore(between) == []
     restored = part.store.read()
     assert restored.types == {
@@ -185,7 +185,7 @@ def test_what_redis_has_as_it_was_long_ago_is_put_right(
         "a": TypeLimit(total=2), "b": TypeLimit(total=9), "t": TypeLimit(paused=True)
     }  # fmt: skip
     assert [sorted(fields) for fields in put] == [
-        ["paused:t", "total:a"], ["total:a", "total:c"], []
+        ["paused:t=1", "total:a=5"], ["total:a=2", "total:c=none"], []
     ]  # fmt: skip
     assert older.lacks(early)
     assert older.lacks(held)

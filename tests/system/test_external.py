@@ -59,6 +59,9 @@ def test_a_call_gets_what_the_check_finds_out(bench: Bench, tmp_path: Path) -> N
     bench.start(**SWEEPS)
     bench.expire_lease()
     assert bench.client.wait(request, WAIT).state == "in_doubt"
+    # Its message is read again, which says so anew: what answers the call must not be that.
+    assert bench.outcome("effect", {"table": bench.table}).state == "done"
+    eventually(lambda: bench.said()["in_hand"] == 0)
 
     payload = {"file": str(file), "seconds": 25}
     again = bench.client.call("checked", payload, request_id=request, timeout=WAIT)

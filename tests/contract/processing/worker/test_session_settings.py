@@ -12,7 +12,7 @@ import pytest
 from processing import App, Request
 from processing.worker.session import Session
 from stack import Stack
-from tests.support.executor import Bench
+from tests.support.executor import Bench, bench_with_effects
 from tests.support.pooler import Pooler
 
 
@@ -50,12 +50,9 @@ def setting(stack: Stack, schema: str) -> Iterator[Bench]:
 
     app.handler("pay")(run)
     app.handler("charge", effect="external")(run)
-    with psycopg.connect(stack.database, autocommit=True) as connection:
-        connection.execute(f"CREATE TABLE {schema}.effects (id text)".encode())
-    bench = Bench(app, stack.database, schema)
-    yield bench
-    bench.executor.close()
-    bench.app.stop_worker()
+    with bench_with_effects(app, stack.database, schema) as made:
+        yield made
+    made.app.stop_worker()
 
 
 @pytest.mark.parametrize("scope", ["LOCAL", "SESSION"])

@@ -75,6 +75,19 @@ def bench(signals: Signals, monkeypatch: pytest.MonkeyPatch) -> Bench:
     return Bench(signals)
 
 
+@pytest.fixture
+def said(
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+) -> Callable[[], list[str]]:
+    """What was logged: printed lines where nothing has configured logging yet, else records."""
+
+    def lines() -> list[str]:
+        told = capfd.readouterr()
+        return [*(told.out + told.err).splitlines(), *(r.getMessage() for r in caplog.records)]
+
+    return lines
+
+
 def term() -> None:
     signal.raise_signal(signal.SIGTERM)
 
@@ -132,16 +145,14 @@ def test_what_has_not_started_at_ninety_percent_is_refused(bench: Bench) -> None
 
 
 def test_what_cannot_be_put_away_is_counted_and_the_exit_code_says_so(
-    bench: Bench, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    bench: Bench, said: Callable[[], list[str]]
 ) -> None:
     """As where the maintenance process hangs while it parks."""
     bench.pool.per_step = 0
     bench.pool.parks = False
     bench.script = {5: lambda: bench.arrive(0, 1), 20: term}
     assert bench.run(read_again=False) == EXIT_KILLED
-    # As one line where nothing has configured logging yet, else as a record.
-    told = capfd.readouterr()
-    lines = [*(told.out + told.err).splitlines(), *(r.getMessage() for r in caplog.records)]
+    lines = said()
     named = [line for line in lines if "requests left in hand" in line]
     assert any("in_hand=2" in line or "'in_hand': 2" in line for line in named), lines
 
@@ -303,16 +314,16 @@ def test_a_fatal_error_of_kafka_drains_and_ends_with_one(
 
 @pytest.mark.parametrize("lifted, code", [(True, EXIT_CLEAN), (False, EXIT_KILLED)])
 def test_a_group_that_no_thread_can_be_started_to_leave_is_left_later_or_holds_up_no_end(
-    bench: Bench, capfd: pytest.CaptureFixture[str], code: int, *, lifted: bool
+    bench: Bench, said: Callable[[], list[str]], code: int, *, lifted: bool
 ) -> None:
     with contextlib.ExitStack() as limit:
         limit.enter_context(refusing("leave"))
         bench.script = {20: term, 60: limit.close} if lifted else {20: term}
         assert bench.run(grace=30 if lifted else GRACE) == code
     assert bench.kafka.calls == ["subscribe", "close"][: 1 + lifted]
-    said = capfd.readouterr().out
-    assert said.count("the group can't be left yet") == 1
-    assert ("not be left in time: no thread could be started" in said) != lifted
+    lines = said()
+    assert sum("the group can't be left yet" in line for line in lines) == 1
+    assert any("not be left in time: no thread could be started" in x for x in lines) != lifted
 
 
 @pytest.mark.parametrize("lasting", [False, True])

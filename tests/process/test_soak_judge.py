@@ -59,6 +59,7 @@ def leaking(stack: Stack) -> Iterator[list[subprocess.Popen[bytes]]]:
         one.wait(30)
 
 
+@pytest.mark.long
 def test_each_leak_of_a_real_process_is_found_and_nothing_else(
     stack: Stack, leaking: list[subprocess.Popen[bytes]]
 ) -> None:

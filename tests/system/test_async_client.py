@@ -57,6 +57,7 @@ def done(name: str, client: AsyncClient) -> StatusWrite:
     return answer(Envelope(name, "t", b"1", None, {}, 0, client._channel, "t", 0, 0), State.DONE)
 
 
+@pytest.mark.long
 def test_ten_thousand_tasks_wait_on_one_channel_and_one_sweep(valkey: PrivateValkey) -> None:
     names = [f"id-{number}" for number in range(10_000)]
 

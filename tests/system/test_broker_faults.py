@@ -107,9 +107,10 @@ def finish(storm: Storm, members: list[Member]) -> None:
 
 @pytest.mark.parametrize(
     "storm, fault",
-    [pytest.param("classic", "paused", marks=pytest.mark.long), ("consumer", "killed")],
+    [("classic", "paused"), ("consumer", "killed")],
     indirect=["storm"],
 )
+@pytest.mark.long
 def test_a_broker_that_is_away_while_commits_are_open(
     storm: Storm, own_stack: Stack, fault: str
 ) -> None:
@@ -205,7 +206,8 @@ def test_a_connection_that_breaks_while_a_commit_is_open_ends_the_membership(
     turn_until(loop, lambda: loop.left)
 
 
-@pytest.mark.parametrize("committing", [pytest.param(False, marks=pytest.mark.long), True])
+@pytest.mark.parametrize("committing", [False, True])
+@pytest.mark.long
 def test_a_group_that_a_crashed_broker_has_lost_is_joined_anew(
     own_stack: Stack, *, committing: bool
 ) -> None:
@@ -380,6 +382,7 @@ def test_a_relay_waits_for_its_broker_and_sends_what_came_meanwhile(
     assert list(dict.fromkeys(ids(own_stack, topic))) == wanted
 
 
+@pytest.mark.long
 def test_a_broker_without_the_consumer_protocol_gets_the_classic_one() -> None:
     properties = {"group.coordinator.rebalance.protocols": "classic"}
     stack = run.own_stack("classic-only", broker_properties=properties)

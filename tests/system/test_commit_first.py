@@ -43,6 +43,7 @@ def storm(
     storm.end()
 
 
+@pytest.mark.long
 def test_joins_leaves_and_kills(storm: Storm) -> None:
     storm.load()
     for _ in range(3):

@@ -64,6 +64,7 @@ def test_one_connection_after_the_other_ends_under_load(
     assert {end[0] for end in told(bench)} == {"done"}, instance.log
 
 
+@pytest.mark.long
 def test_all_connections_end_at_once_again_and_again(
     bench: Bench, own_database: OwnDatabase
 ) -> None:
@@ -114,6 +115,7 @@ def test_a_database_that_takes_no_writes_is_away(
     assert instance.stop() == 0
 
 
+@pytest.mark.long
 def test_workers_that_get_no_connection_make_an_instance_unready_though_another_stands(
     bench: Bench, own_database: OwnDatabase
 ) -> None:

@@ -19,6 +19,8 @@ from stack import Stack
 from tests.support.waiting import eventually
 
 ROOT = Path(__file__).parents[2]
+pytestmark = pytest.mark.long  # it is a program of its own, scripts/demo
+
 LIMIT = 280
 
 
@@ -102,7 +104,6 @@ def test_the_books_balance_though_worker_consumer_relay_and_storefront_are_kille
 
 
 @pytest.mark.timeout(LIMIT)
-@pytest.mark.long
 def test_without_an_outbox_customers_are_charged_for_orders_that_are_not_there(
     folder: Path, stack: Stack
 ) -> None:
@@ -125,7 +126,6 @@ def test_without_an_outbox_customers_are_charged_for_orders_that_are_not_there(
 
 
 @pytest.mark.timeout(LIMIT)
-@pytest.mark.long
 def test_interrupted_it_leaves_nothing(folder: Path) -> None:
     demo = start(folder, "--no-outbox")
     assert demo.stdout is not None
@@ -142,7 +142,6 @@ def test_interrupted_it_leaves_nothing(folder: Path) -> None:
 
 
 @pytest.mark.timeout(LIMIT)
-@pytest.mark.long
 def test_served_it_can_be_looked_at_until_it_is_interrupted(folder: Path, stack: Stack) -> None:
     services = {
         "ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS": stack.kafka,

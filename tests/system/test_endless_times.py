@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from tests.support.endless_app import SECONDS
 from tests.support.service import WAIT, Bench
 
@@ -15,6 +17,7 @@ WAITING = ("shaky", "pure", "busy")
 DONE = ("order", "call", "acall")
 
 
+@pytest.mark.long
 def test_times_beyond_the_calendar_are_bounded(bench: Bench) -> None:
     instance = bench.start(
         ONCEPOOL_APP="tests.support.endless_app:app",

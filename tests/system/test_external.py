@@ -91,6 +91,7 @@ def test_a_check_is_asked_though_nobody_sends_the_request_again(
     assert file.read_text() == "charged\n"
 
 
+@pytest.mark.long
 def test_a_check_that_ends_its_worker_is_asked_ever_more_rarely(
     bench: Bench, tmp_path: Path
 ) -> None:

@@ -40,6 +40,8 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
     "consumer": {"kafka_protocol": "consumer"},
 }
 LOG = get_logger("test")
+pytestmark = pytest.mark.long  # three brokers take long to start
+
 LONELY = 2
 """A partition that only the third broker has, or that takes nothing without it."""
 NO_LEADER: list[list[int]] = [[1], [2], [3]]
@@ -132,8 +134,8 @@ def taken(pool: FakePool) -> dict[int, list[int]]:
 @pytest.mark.parametrize(
     "protocol, kill",
     [
-        pytest.param("range", False, marks=pytest.mark.long),
-        pytest.param("cooperative-sticky", False, marks=pytest.mark.long),
+        ("range", False),
+        ("cooperative-sticky", False),
         ("consumer", True),
     ],
 )
@@ -189,13 +191,7 @@ def test_one_partition_without_a_leader_keeps_no_other_and_goes_on_where_it_stoo
         turn_until(lambda: loop.left)
 
 
-@pytest.mark.parametrize(
-    "replicas",
-    [
-        pytest.param(NO_LEADER, marks=pytest.mark.long, id="no leader"),
-        pytest.param(TOO_FEW, id="too few replicas"),
-    ],
-)
+@pytest.mark.parametrize("replicas", [NO_LEADER, TOO_FEW], ids=["no leader", "too few replicas"])
 def test_a_relay_sends_to_the_partitions_that_take_messages(
     brokers: Stack, monkeypatch: pytest.MonkeyPatch, replicas: list[list[int]]
 ) -> None:
@@ -251,7 +247,6 @@ def test_a_relay_sends_to_the_partitions_that_take_messages(
             brokers.heal()
 
 
-@pytest.mark.long
 @pytest.mark.parametrize("replicas", [NO_LEADER, TOO_FEW], ids=["no leader", "too few replicas"])
 def test_result_records_go_to_the_partitions_that_take_messages(
     brokers: Stack, replicas: list[list[int]]

@@ -111,6 +111,7 @@ def test_a_total_holds_over_instances_that_come_and_go(bench: Bench) -> None:
     bench.check_books({*free, *limited, *beside, *again})
 
 
+@pytest.mark.long
 def test_workers_are_resized_under_load_and_nothing_is_lost_or_repeated(bench: Bench) -> None:
     instances = [bench.start(), bench.start()]
     ids = submit(bench, "other", 400, 0.05, "resize")
@@ -182,6 +183,7 @@ def test_a_paused_type_waits_in_the_journal_and_its_flood_holds_up_nothing(bench
     bench.check_books({*paused, *beside})
 
 
+@pytest.mark.long
 def test_a_flood_of_a_limited_type_leaves_the_pool_to_others(bench: Bench) -> None:
     bench.start()
     bench.start()

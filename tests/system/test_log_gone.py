@@ -6,6 +6,7 @@ import signal
 import threading
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
@@ -87,6 +88,7 @@ def test_what_was_committed_of_the_old_topic_runs_beside_the_new_one(
         kafka.close()
 
 
+@pytest.mark.long
 def test_what_waits_of_the_old_topic_is_run_to_its_end_at_a_stop(
     bench: Bench, tmp_path: Path
 ) -> None:

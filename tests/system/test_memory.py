@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from confluent_kafka import Producer
 
 from tests.support.service import WAIT, Bench
@@ -61,6 +62,7 @@ def test_it_grows_neither_with_its_backlog_nor_with_what_is_finished(bench: Benc
     assert instance.stop() == 0
 
 
+@pytest.mark.long
 def test_headers_count_for_what_they_take(bench: Bench) -> None:
     """Small messages with very many headers are none, and are not taken as if they were."""
     producer = Producer({"bootstrap.servers": bench.stack.kafka, "linger.ms": 20})

@@ -32,6 +32,7 @@ def submit(bench: Bench, count: int) -> set[str]:
     return ids
 
 
+@pytest.mark.long
 def test_intake_is_closed_and_the_instance_not_ready_until_a_worker_starts(bench: Bench) -> None:
     instance = bench.start()
     ids = submit(bench, 5)

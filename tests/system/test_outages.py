@@ -107,7 +107,8 @@ def test_the_result_of_an_effect_outside_is_written_once_the_database_is_back(
     assert file.read_text() == "charged\n"
 
 
-@pytest.mark.parametrize("fault", [pytest.param("stopped", marks=pytest.mark.long), "paused"])
+@pytest.mark.parametrize("fault", ["stopped", "paused"])
+@pytest.mark.long
 def test_redis_away_fails_nothing(bench: Bench, own_stack: Stack, fault: str) -> None:
     instance = bench.start()
     payload = {"table": bench.table}
@@ -150,6 +151,7 @@ def problems(bench: Bench) -> dict[str, str]:
     return look(Settings(redis_url=url, redis_prefix=prefix), 60, {"instances"}).problems
 
 
+@pytest.mark.long
 def test_the_broker_goes_and_comes_back(bench: Bench, own_stack: Stack) -> None:
     instance = bench.start()
     callers = Callers(bench)

@@ -199,6 +199,7 @@ def _all_committed(bench: Bench) -> None:
     commit_as_others(bench.stack.kafka, bench.group, told)
 
 
+@pytest.mark.long
 def test_who_reads_nothing_again_names_what_was_left_to_it(bench: Bench, tmp_path: Path) -> None:
     """The first instance counts on its heir, which has `read_again` off."""
     first = bench.start(ONCEPOOL_WORKERS="1")

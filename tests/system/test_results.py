@@ -185,9 +185,8 @@ def test_what_waits_at_the_stop_is_still_sent(place: Place) -> None:
     assert place.waiting() == 0
 
 
-@pytest.mark.parametrize(
-    "kill", [pytest.param(False, marks=pytest.mark.long), True], ids=["stopped", "killed"]
-)
+@pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
+@pytest.mark.long
 def test_nothing_is_lost_while_the_broker_is_away(place: Place, kill: bool) -> None:
     results = place.client.results(from_beginning=True)
     place.process()
@@ -405,6 +404,7 @@ def test_without_a_topic_a_reader_is_told_how_to_name_it(place: Place) -> None:
 # The whole service
 
 
+@pytest.mark.long
 def test_what_a_service_ends_is_read_by_others(own_stack: Stack, tmp_path: Path) -> None:
     with bench_on(own_stack, tmp_path) as bench:
         topic = f"{bench.topic}-results"

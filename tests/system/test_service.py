@@ -9,6 +9,8 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from feedback.metrics.names import ShownBy
 from tests.support.metrics import check_with_promtool, listed, scrape, scraped, shown
 from tests.support.programs import ROOT
@@ -201,6 +203,7 @@ def test_what_does_not_end_in_the_grace_is_killed_and_the_exit_code_says_so(
     assert bench.client.wait(waiting, WAIT).state == "done"
 
 
+@pytest.mark.long
 def test_an_app_that_cannot_be_imported_ends_the_service_with_its_traceback(bench: Bench) -> None:
     environment = {**os.environ, **bench.environment, "ONCEPOOL_APP": "tests.support.nowhere:app"}
     done = subprocess.run(

@@ -63,7 +63,7 @@ def run(bench: Bench, tmp_path: Path) -> Run:
 
 @pytest.mark.parametrize(
     "name",
-    [n if n in ("raises", "syntax") else pytest.param(n, marks=pytest.mark.long) for n in BROKEN],
+    [n if n == "raises" else pytest.param(n, marks=pytest.mark.long) for n in BROKEN],
 )
 def test_the_cause_is_told_last_and_in_the_log(run: Run, tmp_path: Path, name: str) -> None:
     source, cause = BROKEN[name]
@@ -85,6 +85,7 @@ def test_the_cause_is_told_last_and_in_the_log(run: Run, tmp_path: Path, name: s
     assert done.stderr.count(cause) == 2
 
 
+@pytest.mark.long
 def test_with_json_logs_the_cause_stands_in_an_object_too(run: Run, tmp_path: Path) -> None:
     name, (source, cause) = next(iter(BROKEN.items()))
     (tmp_path / f"{name}.py").write_text(source)
@@ -97,7 +98,10 @@ def test_with_json_logs_the_cause_stands_in_an_object_too(run: Run, tmp_path: Pa
     assert cause in ending["reason"]
 
 
-@pytest.mark.parametrize("name", BROKEN)
+@pytest.mark.parametrize(
+    "name",
+    [n if n == "syntax" else pytest.param(n, marks=pytest.mark.long) for n in BROKEN],
+)
 def test_check_finds_what_run_refuses(run: Run, tmp_path: Path, name: str) -> None:
     source, cause = BROKEN[name]
     (tmp_path / f"{name}.py").write_text(source)
@@ -142,13 +146,18 @@ def test_the_first_start_reaches_the_database_it_never_lost(bench: Bench) -> Non
 @pytest.mark.parametrize(
     "theirs,command",
     [
-        ("processing/__init__.py", ("-m", "consumer")),
         ("feedback.py", ("-m", "consumer")),
-        ("processing.py", ("-c", CONSOLE_SCRIPT)),
-        ("feedback/__init__.py", ("-c", CONSOLE_SCRIPT)),
         ("consumer.py", ("-c", CONSOLE_SCRIPT)),
-        ("stack/__init__.py", ("-m", "consumer")),
-        ("stack.py", ("-c", CONSOLE_SCRIPT)),
+        *(
+            pytest.param(*pair, marks=pytest.mark.long)
+            for pair in [
+                ("processing/__init__.py", ("-m", "consumer")),
+                ("processing.py", ("-c", CONSOLE_SCRIPT)),
+                ("feedback/__init__.py", ("-c", CONSOLE_SCRIPT)),
+                ("stack/__init__.py", ("-m", "consumer")),
+                ("stack.py", ("-c", CONSOLE_SCRIPT)),
+            ]
+        ),
     ],
 )
 def test_a_module_that_hides_one_of_ours_is_named(

@@ -103,7 +103,7 @@ def test_a_service_that_is_away_costs_its_own_part(
     assert "hid" not in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("draws", [0, 1, 2])
+@pytest.mark.parametrize("draws", [*(pytest.param(n, marks=pytest.mark.long) for n in (0, 2)), 1])
 def test_watching_ends_cleanly_on_ctrl_c(bench: Bench, draws: int) -> None:
     master, slave = pty.openpty()
     watching = subprocess.Popen(
@@ -133,6 +133,7 @@ def test_watching_ends_cleanly_on_ctrl_c(bench: Bench, draws: int) -> None:
     assert b"\x1b[?1049l" in seen, "the screen from before is not back"
 
 
+@pytest.mark.long
 def test_a_small_terminal_is_scrolled_by_keys(bench: Bench) -> None:
     bench.start()
     bench.outcome("effect", {"table": bench.table})

@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from tests.support.programs import ROOT
 from tests.support.service import WAIT, Bench, Instance
 from tests.support.waiting import eventually
@@ -44,6 +46,7 @@ def test_handlers_that_compute_see_that_they_are_to_stop(bench: Bench, tmp_path:
         assert (status.state, status.result) == ("done", "stopped")
 
 
+@pytest.mark.long
 def test_handlers_may_take_a_tenth_of_the_grace_to_stop(bench: Bench, tmp_path: Path) -> None:
     instance = bench.start(ONCEPOOL_APP=APP, ONCEPOOL_WORKERS="1", ONCEPOOL_GRACE="200")
     [name] = begin(bench, instance, tmp_path, 1, 4.0)
@@ -53,6 +56,7 @@ def test_handlers_may_take_a_tenth_of_the_grace_to_stop(bench: Bench, tmp_path: 
     assert rows == [(name, "done", "ok")]
 
 
+@pytest.mark.long
 def test_a_log_that_nobody_reads_stops_neither_requests_nor_the_end(bench: Bench) -> None:
     reader, writer = os.pipe()
     os.set_blocking(reader, False)

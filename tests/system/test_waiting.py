@@ -6,6 +6,7 @@ import os
 import signal
 
 import orjson
+import pytest
 
 from feedback.journal.claims import LEASE
 from tests.support.service import WAIT, Bench
@@ -80,6 +81,7 @@ def test_waiting_rows_run_once_over_two_instances_one_of_which_is_killed(
     bench.check_books(ids | set(ordered) | counted)
 
 
+@pytest.mark.long
 def test_rows_that_are_due_and_fresh_requests_run_side_by_side_through_a_shutdown(
     bench: Bench, rows: WaitingRows
 ) -> None:

@@ -75,7 +75,7 @@ def long(stack: Stack, topic: Callable[..., str]) -> str:
     return name
 
 
-@pytest.mark.parametrize("by", [by_a_program, by_a_relay])
+@pytest.mark.parametrize("by", [by_a_program, pytest.param(by_a_relay, marks=pytest.mark.long)])
 def test_a_long_topic_is_not_fetched_into_memory(
     stack: Stack, long: str, by: Callable[..., Any]
 ) -> None:

@@ -34,7 +34,7 @@ from stack.storage import META
 from stack.valkey import Valkey
 from tests.support import eventually, run
 
-pytestmark = pytest.mark.timeout(180)
+pytestmark = [pytest.mark.timeout(180), pytest.mark.long]
 
 
 @pytest.fixture
@@ -148,9 +148,7 @@ def test_up_refuses_what_does_not_go_with_the_running_stack(own_stack: Stack) ->
         up(own_stack.data, 2)
 
 
-@pytest.mark.parametrize(
-    "kill", [pytest.param(False, marks=pytest.mark.long), True], ids=["stopped", "killed"]
-)
+@pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
 @pytest.mark.parametrize("service", ["database", "redis", "broker"])
 def test_a_service_comes_back_on_its_port(own_stack: Stack, service: str, kill: bool) -> None:
     addresses = (own_stack.kafka, own_stack.database, own_stack.redis)
@@ -257,7 +255,6 @@ def test_a_given_address_where_nobody_answers_is_named(
     assert not data.exists()
 
 
-@pytest.mark.long
 def test_data_outlives_down_and_a_killed_stack_is_taken_up_again(data: Path) -> None:
     stack = up(data)
     make_topic(stack)
@@ -281,9 +278,7 @@ def test_data_outlives_down_and_a_killed_stack_is_taken_up_again(data: Path) -> 
     assert not data.exists()
 
 
-@pytest.mark.parametrize(
-    "harm", [pytest.param(signal.SIGSTOP, marks=pytest.mark.long), signal.SIGKILL]
-)
+@pytest.mark.parametrize("harm", [signal.SIGSTOP, signal.SIGKILL])
 @pytest.mark.usefixtures("without_kafka")
 def test_nothing_is_left_after_down(data: Path, harm: signal.Signals) -> None:
     stack = up(data)
@@ -298,7 +293,6 @@ def test_nothing_is_left_after_down(data: Path, harm: signal.Signals) -> None:
     assert find(data) is None
 
 
-@pytest.mark.long
 @pytest.mark.usefixtures("without_kafka")
 def test_a_database_that_cannot_start_shows_its_log(data: Path) -> None:
     up(data).down()
@@ -309,7 +303,6 @@ def test_a_database_that_cannot_start_shows_its_log(data: Path) -> None:
     assert any("pg_control" in line for line in e.value.lines)
 
 
-@pytest.mark.long
 def test_an_interrupted_up_leaves_nothing(data: Path) -> None:
     def interrupt(progress: tuple[str, str]) -> None:
         if progress[0] == "kafka-1" and progress[1] == "starting":
@@ -320,7 +313,6 @@ def test_an_interrupted_up_leaves_nothing(data: Path) -> None:
     assert processes.processes_in(data) == []
 
 
-@pytest.mark.long
 @pytest.mark.usefixtures("without_kafka")
 def test_two_at_once_make_one_stack(data: Path) -> None:
     found: list[Stack] = []
@@ -333,7 +325,6 @@ def test_two_at_once_make_one_stack(data: Path) -> None:
     assert len([p for p in processes.processes_in(data) if p.name() == "valkey-server"]) == 1
 
 
-@pytest.mark.long
 @pytest.mark.usefixtures("without_kafka")
 def test_taken_ports_are_left_to_those_who_took_them(data: Path) -> None:
     import socket
@@ -437,7 +428,6 @@ def test_the_commands(data: Path, tmp_path: Path) -> None:
     assert "NAME=VALUE" in oncepool("up", "--broker-property", "x").stderr
 
 
-@pytest.mark.long
 def test_three_brokers_serve_without_one_of_them(data: Path) -> None:
     stack = up(data, 3)
     assert len(stack.kafka.split(",")) == 3

@@ -414,6 +414,7 @@ def test_a_row_that_cannot_be_read_stops_no_claim_and_its_producer_is_told(
     eventually(lambda: state_of(statuses, "c") == ("dead", "malformed"))
 
 
+@pytest.mark.long
 def test_a_backlog_that_is_parked_keeps_no_claim_waiting(
     ready: StartMaintenance, rows: WaitingRows
 ) -> None:

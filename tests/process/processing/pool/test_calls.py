@@ -98,7 +98,8 @@ def crashed(workers: Workers) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    "harm", ["segfault", pytest.param("stubborn", marks=pytest.mark.long), "block 3600"]
+    "harm",
+    [*(pytest.param(h, marks=pytest.mark.long) for h in ("segfault", "stubborn")), "block 3600"],
 )
 def test_what_kills_a_worker_is_found_out_and_no_call_is_made_twice(
     make: Make, entries: Path, tmp_path: Path, harm: str
@@ -127,6 +128,7 @@ def test_what_kills_a_worker_is_found_out_and_no_call_is_made_twice(
     assert workers.supervisor.stats().deaths == 1
 
 
+@pytest.mark.long
 def test_a_loop_that_is_blocked_while_no_call_is_open_is_found_by_those_that_are_to_begin(
     make: Make, entries: Path
 ) -> None:
@@ -152,6 +154,7 @@ def test_a_loop_that_is_blocked_while_no_call_is_open_is_found_by_those_that_are
     assert workers.supervisor.stats().deaths == 1
 
 
+@pytest.mark.long
 def test_pure_calls_that_kill_their_worker_again_are_dead_and_checks_are_asked(
     make: Make, entries: Path
 ) -> None:

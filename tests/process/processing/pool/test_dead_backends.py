@@ -33,6 +33,7 @@ def victim(workers: Workers) -> tuple[int, int]:
     return workers.supervisor._processes.pid(found.number), found.backends[-1][0]
 
 
+@pytest.mark.long
 def test_fresh_requests(make: Make, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     workers = make(workers=2)
     workers.start()
@@ -60,6 +61,7 @@ def test_fresh_requests(make: Make, tmp_path: Path, capfd: pytest.CaptureFixture
     workers.check_effects()
 
 
+@pytest.mark.long
 def test_a_stop_leaves_them(make: Make, tmp_path: Path) -> None:
     """Once the workers are gone nothing is in hand but what waits for the session."""
     workers = make(workers=2)

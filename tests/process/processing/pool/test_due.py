@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import orjson
+import pytest
 
 from feedback.contract.record import read_again
 from feedback.journal.claims import LEASE
@@ -89,6 +90,7 @@ def test_a_row_that_kills_two_workers_is_dead(make: Make, rows: WaitingRows) -> 
     workers.check_effects()
 
 
+@pytest.mark.long
 def test_crashes_of_a_row_count_over_instances(make: Make, rows: WaitingRows) -> None:
     """It killed a worker elsewhere once; its worker's death here is the second.
 

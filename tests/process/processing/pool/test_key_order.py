@@ -82,9 +82,9 @@ def test_workers_die_and_answers_to_commits_are_lost(
     rows = workers.query(f"SELECT id, key, number FROM {table} ORDER BY at")
     assert len(rows) == len({row[0] for row in rows}), "an effect happened twice"
     states = workers.states()
-    dead = {id for id, state in states.items() if state == ("dead", "worker_died")}
+    dead = {name for name, state in states.items() if state == ("dead", "worker_died")}
     assert dead <= {f"{key}-{number}" for key, number in harmful}, "others met two deaths"
     for key in range(KEYS):
         numbers = [number for _, of, number in rows if of == f"key-{key}"]
         assert numbers == [n for n in range(EACH) if f"{key}-{n}" not in dead], key
-    assert {state for id, state in states.items() if id not in dead} == {("done", "ok")}
+    assert {state for name, state in states.items() if name not in dead} == {("done", "ok")}

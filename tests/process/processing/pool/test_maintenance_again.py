@@ -23,7 +23,7 @@ def killed(workers: Workers) -> None:
     workers.until(lambda: workers.supervisor.maintenance._child is not child)
 
 
-@pytest.mark.parametrize("migrates", [False, True])
+@pytest.mark.parametrize("migrates", [pytest.param(False, marks=pytest.mark.long), True])
 def test_housekeeping_goes_on_with_a_journal_that_a_newer_version_has_upgraded(
     make: Make, rows: WaitingRows, migrates: bool, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -42,7 +42,7 @@ def test_housekeeping_goes_on_with_a_journal_that_a_newer_version_has_upgraded(
     assert capfd.readouterr().err.count("a newer version has upgraded the journal") == 1
 
 
-@pytest.mark.parametrize("migrates", [False, True])
+@pytest.mark.parametrize("migrates", [pytest.param(False, marks=pytest.mark.long), True])
 def test_intake_is_closed_while_the_journal_is_gone(
     make: Make, rows: WaitingRows, migrates: bool, capfd: pytest.CaptureFixture[str]
 ) -> None:

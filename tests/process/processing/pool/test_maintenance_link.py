@@ -147,6 +147,7 @@ def test_what_was_to_be_parked_is_handed_to_the_next_maintenance(
     assert found == [("parked", 1, 1200)]
 
 
+@pytest.mark.long
 def test_one_that_cannot_start_again_is_tried_until_it_can(settings: MaintenanceSettings) -> None:
     """Somebody else has the port of its health endpoints for a while."""
     with socket.socket() as free:
@@ -189,6 +190,7 @@ def test_only_what_waits_in_the_journal_counts_as_parked(link: Link, proxy: Prox
     assert link.link.parked == 2
 
 
+@pytest.mark.long
 def test_the_cause_that_none_can_run_outlives_the_process_that_told_it() -> None:
     log = {"log_format": "json", "level": "info"}
     away = "postgresql://nobody@127.0.0.1:1/nowhere"

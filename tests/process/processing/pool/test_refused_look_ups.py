@@ -34,6 +34,7 @@ def role(stack: Stack, schema: str) -> Iterator[str]:
         run("DROP ROLE {r}")
 
 
+@pytest.mark.long
 def test_it_is_tried_now_and_then_until_it_is_allowed(
     make: Callable[..., Workers], stack: Stack, role: str, tmp_path: Path
 ) -> None:

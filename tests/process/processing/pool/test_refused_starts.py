@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import pytest
+
 from tests.support.descriptors import few_descriptors, no_more_descriptors
 from tests.support.workers import Workers
 
@@ -15,6 +17,7 @@ FOR_SOME = range(8, 64, 4)
 be more, as clients that other tests have left in this process open some now and then."""
 
 
+@pytest.mark.long
 def test_workers_refused_at_the_start_are_tried_again_while_another_one_starts(make: Make) -> None:
     workers = next(filter(None, (started_with(left, make) for left in FOR_SOME)))
     supervisor = workers.supervisor

@@ -28,6 +28,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[ProgressSlot]:
     return found
 
 
+@pytest.mark.long
 def test_a_signal_to_each_worker_looks_at_each_once_and_one_that_comes_again_at_none(
     make: Callable[..., Workers], reads: list[ProgressSlot], capsys: pytest.CaptureFixture[str]
 ) -> None:

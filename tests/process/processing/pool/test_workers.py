@@ -41,7 +41,7 @@ def names(word: str, count: int = 20) -> list[str]:
     return [f"{word}-{n}" for n in range(count)]
 
 
-LIKE = ("exit", "eat")
+LIKE = ("segfault", "eat", "SELECT pg_sleep(100)")
 """Ends that others of HARM have, too."""
 HARM = {
     "segfault": ("dead", "worker_died"),
@@ -127,6 +127,7 @@ def test_the_neighbours_in_a_batch_are_run_without_the_one_that_kills(make: Make
     workers.check_effects()
 
 
+@pytest.mark.long
 def test_a_connection_made_within_the_chunk_is_ended_with_its_worker(make: Make) -> None:
     workers = make()
     workers.start()
@@ -141,6 +142,7 @@ def test_a_connection_made_within_the_chunk_is_ended_with_its_worker(make: Make)
     assert workers.states()["late"] == ("failed", "timeout")
 
 
+@pytest.mark.long
 def test_a_stored_payload_that_hangs_who_compares_it_is_found_out(make: Make) -> None:
     workers = make()
     workers.start()
@@ -245,10 +247,13 @@ def test_what_a_handler_has_started_ends_with_its_worker(make: Make, tmp_path: P
     eventually(lambda: not alive(int(pid.read_text())))
 
 
-FORKS = ("exit", "raise", "return", "and SIGTERM", "and SIGINT")
+FORKS = ("raise", "return", "and SIGTERM", "and SIGINT")
 
 
-@pytest.mark.parametrize("do", [f"fork {then}" for then in FORKS])
+@pytest.mark.parametrize(
+    "do",
+    ["fork exit", *(pytest.param(f"fork {then}", marks=pytest.mark.long) for then in FORKS)],
+)
 def test_a_process_that_a_handler_forks_does_not_go_on_as_the_worker(make: Make, do: str) -> None:
     workers = make()
     workers.start()
@@ -262,7 +267,7 @@ def test_a_process_that_a_handler_forks_does_not_go_on_as_the_worker(make: Make,
     assert workers.pids == before
 
 
-@pytest.mark.parametrize("do", ["fork exit", "fork return"])
+@pytest.mark.parametrize("do", ["fork exit", pytest.param("fork return", marks=pytest.mark.long)])
 def test_nor_does_one_that_a_check_forks(make: Make, do: str) -> None:
     workers = make()
     workers.start()
@@ -286,6 +291,7 @@ def alive(pid: int) -> bool:
         return False
 
 
+@pytest.mark.long
 def test_a_worker_that_cannot_be_started_for_lack_of_descriptors_is_tried_again(
     make: Make,
 ) -> None:
@@ -302,6 +308,7 @@ def test_a_worker_that_cannot_be_started_for_lack_of_descriptors_is_tried_again(
     workers.check_effects()
 
 
+@pytest.mark.long
 def test_where_the_kernel_refuses_descriptors_of_processes_their_ends_are_seen(
     make: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -319,6 +326,7 @@ def test_where_the_kernel_refuses_descriptors_of_processes_their_ends_are_seen(
     assert workers.states() == dict.fromkeys(names("id"), ("done", "ok"))
 
 
+@pytest.mark.long
 def test_a_worker_that_has_grown_is_replaced_after_its_chunk(make: Make) -> None:
     workers = make(worker_max_rss=300 * MIB)
     workers.start()
@@ -356,6 +364,7 @@ def test_workers_that_die_while_they_start_are_no_endless_loop(make: Make, mood:
     assert "5 workers in a row died while they started" in str(workers.supervisor.fatal)
 
 
+@pytest.mark.long
 def test_an_import_that_fails_later_is_tried_again_and_nothing_is_lost(
     make: Make, mood: Path
 ) -> None:

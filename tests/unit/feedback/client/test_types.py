@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 PROGRAM = """
 from dataclasses import dataclass
 from typing import Any
@@ -48,6 +50,7 @@ async def use_in_loop(client: AsyncClient) -> None:
 """
 
 
+@pytest.mark.long
 def test_a_call_of_a_handler_has_its_result_type(tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM)
     (tmp_path / "mypy.ini").write_text("[mypy]\nstrict = True\nfollow_imports = silent\n")

@@ -21,7 +21,7 @@ from feedback.partitions import LONGEST_PAUSE, partition_of
 
 PARTITIONS = 3
 LONELY = 2
-HELD = 2_000
+HELD = 1000
 AT_ONCE = 50
 """Rows of a turn."""
 SWEEP = HELD / AT_ONCE

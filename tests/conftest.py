@@ -78,7 +78,7 @@ def pytest_collection() -> Iterator[None]:
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Stacks that are started and ended take long, so they come first: else all wait for them."""
-    items.sort(key=lambda item: Path(__file__).parent / "contract/stack" not in item.path.parents)
+    items.sort(key=lambda item: not item.nodeid.startswith("tests/contract/stack/"))
 
 
 def pytest_collection_finish(session: pytest.Session) -> None:

@@ -39,9 +39,16 @@ from processing.pool.unstarted_parts import UnstartedParts
 SILENCE: Final = 20.0
 """Seconds after which a process that says nothing to a heartbeat is replaced: its leases last
 longer."""
+SILENT_START: Final = 120.0
+"""The same of one that has said nothing at all yet: where CPU is short it is still loading its
+modules, and the next one would begin at nothing."""
 DIED: Final = (
     "maintenance processes in a row died while they started, before they could say why; see what"
     " the log says before this, and what ends processes here"
+)
+SLOW: Final = (
+    "maintenance processes in a row said nothing within {:.0f} s of their start, and were ended:"
+    " see what the CPU of this machine or container does"
 )
 
 
@@ -74,6 +81,8 @@ class MaintenanceLink(UnstartedParts):
         """What the app has come by the clock."""
         self._asked: float | None = None
         """When it was sent the first heartbeat that it has said nothing after."""
+        self._heard = False
+        """This one has said something."""
         self.fatal: str | None = None
         """Why none can run."""
 
@@ -94,10 +103,11 @@ class MaintenanceLink(UnstartedParts):
         """
         if self._child is not None and self._child.sentinel is None:
             self._reap()
-        if self._asked is not None and now - self._asked > SILENCE:
+        longest = SILENCE if self._heard else SILENT_START
+        if self._asked is not None and now - self._asked > longest:
             # Its leases would run out, and others would take what is in hand here.
-            self._log.error("the maintenance process does not answer: replacing it", after=SILENCE)
-            self._kill()
+            self._log.error("the maintenance process does not answer: replacing it", after=longest)
+            self._kill(None if self._heard else SLOW.format(longest))
         if not self.alive and self._wanted:
             self.fatal = self.fatal or self._respawn.hopeless
             if self.fatal and self.refusing:
@@ -160,11 +170,11 @@ class MaintenanceLink(UnstartedParts):
         if self._child is not None and self._child.ended():
             self._on_end()
 
-    def _kill(self) -> None:
+    def _kill(self, why: str | None = None) -> None:
         if self._child is not None:
             self._child.signal(signal.SIGKILL)
             self._child.wait(1.0)
-            self._on_end()
+            self._on_end(why)
 
     def _spawn(self, now: float) -> None:
         try:
@@ -207,7 +217,7 @@ class MaintenanceLink(UnstartedParts):
         self._on_end()
 
     def _on_frame(self, frame: Frame) -> None:
-        self._asked = None
+        self._asked, self._heard = None, True
         match frame:
             case Alive():
                 return
@@ -245,7 +255,8 @@ class MaintenanceLink(UnstartedParts):
             self.fatal = found.unusable.reason
         self.ready = self.ready or found
 
-    def _on_end(self) -> None:
+    def _on_end(self, why: str | None = None) -> None:
+        """`why`: what is known of it, where it failed to start."""
         child = self._child
         if child is None:
             return
@@ -253,7 +264,7 @@ class MaintenanceLink(UnstartedParts):
             self._on_frame(frame)
         child.wait(1.0)
         self._child = None
-        self._asked = None
+        self._asked, self._heard = None, False
         for registered in (child.channel, child.sentinel):
             if registered is not None and registered in self._selector.get_map():
                 self._selector.unregister(registered)
@@ -261,4 +272,4 @@ class MaintenanceLink(UnstartedParts):
         if self._wanted:
             if self.fatal is None:  # else it has said why, and all ends with it
                 self._log.error("the maintenance process died", cause=child.cause)
-            self._respawn.failed(time.monotonic())
+            self._respawn.failed(time.monotonic(), why)

@@ -264,3 +264,35 @@ def test_a_maintenance_that_hangs_is_replaced(link: Link, monkeypatch: pytest.Mo
     link.turn_until(lambda: link.link.refusing == 0)
     assert link.link._child is not hung
     assert link.link.refusing_bytes == 0
+
+
+def test_one_that_is_still_starting_is_waited_for(
+    link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where CPU is short it takes longer to load its modules than it may say nothing later."""
+    monkeypatch.setattr(maintenance_link, "SILENCE", 0.2)
+    starting = link.link._child
+    assert starting is not None
+    starting.signal(signal.SIGSTOP)
+    link.link.send(Heartbeat({}))
+    asked = link.link._asked
+    assert asked is not None, "it has said something already"
+    link.turn_until(lambda: time.monotonic() - asked > 5 * maintenance_link.SILENCE)
+    starting.signal(signal.SIGCONT)
+    link.turn_until(lambda: link.started() == 1)
+    assert link.link._child is starting
+
+
+def test_those_that_never_say_anything_are_told_as_that(
+    link: Link, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance_link, "SILENT_START", 0.05)
+
+    def stop_the_next() -> bool:
+        if link.link._child is not None:
+            link.link._child.signal(signal.SIGSTOP)
+            link.link.send(Heartbeat({}))
+        return link.link.fatal is not None
+
+    link.turn_until(stop_the_next)
+    assert "said nothing within" in str(link.link.fatal)

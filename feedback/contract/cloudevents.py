@@ -7,7 +7,7 @@ import binascii
 from collections.abc import Mapping
 from typing import Any
 
-from feedback.contract.headers import OURS, check_name
+from feedback.contract.headers import OURS, check_name, valid_id
 from feedback.contract.payloads import is_json, parse_json, write_json
 from feedback.errors import Malformed
 
@@ -26,10 +26,12 @@ def unfold(
 ) -> tuple[dict[str, bytes | None], bytes | None]:
     """(headers, payload) of the binary message that says the same. Raises Malformed.
 
-    Where the event and the message's headers both name something, the event counts.
+    Where the event and the message's headers both name something, the event counts: so one that
+    names no id, or can't be read, is the header's.
     """
-    event = _event(headers["content-type"] or b"", value)
-    request_id = check_name("id", _text(event, "id", None))
+    named = valid_id(headers.get("ce_id"))
+    event = _event(headers["content-type"] or b"", value, named)
+    request_id = check_name("id", _text(event, "id", None if "id" in event else named))
     _text(event, "type", request_id)
     payload = _payload(event, request_id)
     unfolded = {name: raw for name, raw in headers.items() if name not in OURS}
@@ -42,17 +44,17 @@ def unfold(
     return unfolded, payload
 
 
-def _event(content_type: bytes, value: bytes | None) -> dict[str, Any]:
+def _event(content_type: bytes, value: bytes | None, id: str | None) -> dict[str, Any]:
     media_type = content_type.partition(b";")[0].strip().lower()
     if media_type not in _FORMATS:
         name = media_type.decode(errors="replace")
-        raise Malformed(f"content type {name!r} is not supported: use {_FORMATS[0].decode()}")
+        raise Malformed(f"content type {name!r} is not supported: use {_FORMATS[0].decode()}", id)
     try:
         event = parse_json(value or b"")
     except ValueError as error:
-        raise Malformed(f"the structured event is not JSON: {error}") from None
+        raise Malformed(f"the structured event is not JSON: {error}", id) from None
     if not isinstance(event, dict):
-        raise Malformed("the structured event is not a JSON object")
+        raise Malformed("the structured event is not a JSON object", id)
     # The JSON format lets an attribute that is not set stand as null.
     return {name: content for name, content in event.items() if content is not None}
 

@@ -91,6 +91,14 @@ def text_of(name: str, raw: bytes | None, id: str | None) -> str:
         raise Malformed(f"header {name} is not UTF-8", id) from None
 
 
+def valid_id(raw: bytes | None) -> str | None:
+    """A header's request id; None where there is none, or none that could be one."""
+    try:
+        return None if raw is None else check_name("ce_id", text_of("ce_id", raw, None))
+    except Malformed:
+        return None
+
+
 def take_options(headers: dict[str, bytes | None], id: str) -> OptionalHeaders:
     """Takes the optional headers out of `headers`. Raises Malformed."""
     texts = {name: text_of(name, headers.pop(name), id) for name in OPTIONS if name in headers}

@@ -283,6 +283,24 @@ def test_structured_events_that_are_malformed(event: Any, id: str | None) -> Non
     assert refused(structured(event)).id == id
 
 
+@pytest.mark.parametrize("event", [b"", b"{", b"[]", {"type": "t"}, {"id": None, "type": "t"}])
+@pytest.mark.parametrize("header, id", [(b"named", "named"), (b"\xff", None), (b"", None)])
+def test_an_event_that_names_no_id_is_the_headers(
+    event: Any, header: bytes, id: str | None
+) -> None:
+    assert refused(structured(event, headers=[("ce_id", header)])).id == id
+    other = structured(
+        event, headers=[("ce_id", header)], content_type=b"application/cloudevents+avro"
+    )
+    assert refused(other).id == id
+
+
+@pytest.mark.parametrize("theirs", [5, "a\x01", ""])
+def test_an_event_whose_id_is_none_is_not_the_headers(theirs: Any) -> None:
+    message = structured({"id": theirs, "type": "t"}, headers=[("ce_id", b"named")])
+    assert refused(message).id is None
+
+
 def test_what_nobody_thought_of_is_malformed_too() -> None:
     # No message has such a timestamp: whatever its reading raises, others are in the same hands.
     good = structured({"id": "a", "type": "t"})

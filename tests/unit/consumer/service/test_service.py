@@ -13,53 +13,12 @@ from typing import Any
 
 import pytest
 
-from consumer.config.settings import Settings
-from consumer.intake.events import Polled
 from consumer.service import service as service_module
-from consumer.service.service import EXIT_CLEAN, EXIT_FATAL, EXIT_KILLED, Service
+from consumer.service.service import EXIT_CLEAN, EXIT_FATAL, EXIT_KILLED
 from consumer.service.signal_pipe import Signals
-from processing.ipc.frames import Counts, Heartbeat, MaintenanceReady
-from processing.logs import get_logger
-from tests.support.consumer_records import records
-from tests.support.fake_kafka import FakeKafka
-from tests.support.fake_pool import FakeSupervisor
+from processing.ipc.frames import Counts, MaintenanceReady
+from tests.support.scripted_service import GRACE, A, ScriptedService
 from tests.support.thread_starts import refusing
-
-A = ("t", 0)
-GRACE = 1.0
-
-
-class Bench:
-    """A service whose pool runs a script: functions by the number of the step they come after."""
-
-    def __init__(self, signals: Signals) -> None:
-        self.kafka = FakeKafka()
-        self.pool = FakeSupervisor()
-        self.signals = signals
-        self.script: dict[int, Callable[[], Any]] = {}
-        self.steps = 0
-        step = self.pool.step
-
-        def scripted(timeout: float) -> None:
-            self.steps += 1
-            if action := self.script.pop(self.steps, None):
-                action()
-            step(min(timeout, 0.01))
-
-        self.pool.step = scripted  # type: ignore[method-assign]
-
-    def run(self, grace: float = GRACE, *, read_again: bool = True, **more: Any) -> int:
-        settings = Settings(grace=grace, read_again=read_again, **more)
-        self.service = Service(
-            settings, "me", self.pool, self.kafka, self.signals, get_logger("test")
-        )
-        return self.service.run()
-
-    def arrive(self, *offsets: int) -> None:
-        self.kafka.events.append(Polled(records(A, offsets)))
-
-    def beats(self) -> list[dict[str, Any]]:
-        return [f.facts for f in self.pool.maintenance.frames if isinstance(f, Heartbeat)]
 
 
 @pytest.fixture
@@ -70,9 +29,9 @@ def signals() -> Iterator[Signals]:
 
 
 @pytest.fixture
-def bench(signals: Signals, monkeypatch: pytest.MonkeyPatch) -> Bench:
+def bench(signals: Signals, monkeypatch: pytest.MonkeyPatch) -> ScriptedService:
     monkeypatch.setattr(service_module, "AFTER_KILL", 0.1)
-    return Bench(signals)
+    return ScriptedService(signals)
 
 
 @pytest.fixture
@@ -92,7 +51,9 @@ def term() -> None:
     signal.raise_signal(signal.SIGTERM)
 
 
-def test_it_starts_the_maintenance_then_workers_then_joins_and_ends_in_order(bench: Bench) -> None:
+def test_it_starts_the_maintenance_then_workers_then_joins_and_ends_in_order(
+    bench: ScriptedService,
+) -> None:
     bench.script = {5: lambda: bench.arrive(0, 1), 20: term}
     assert bench.run() == EXIT_CLEAN
     assert bench.pool.calls == ["maintenance", "workers", "submit", "refuse shutdown", "close"]
@@ -103,7 +64,7 @@ def test_it_starts_the_maintenance_then_workers_then_joins_and_ends_in_order(ben
 
 @pytest.mark.parametrize("port", [None, 8080])
 def test_what_is_behind_is_asked_where_somebody_shows_it(
-    bench: Bench, port: int | None, monkeypatch: pytest.MonkeyPatch
+    bench: ScriptedService, port: int | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """And not of a client that is being closed."""
     monkeypatch.setattr(service_module, "BEAT_EVERY", 0.0)
@@ -114,7 +75,7 @@ def test_what_is_behind_is_asked_where_somebody_shows_it(
 
 
 def test_brokers_that_are_away_are_told_with_each_beat(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    bench: ScriptedService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service_module, "BEAT_EVERY", 0.0)
     bench.script = {5: lambda: setattr(bench.kafka, "brokers_away_for", 7.5), 20: term}
@@ -123,7 +84,7 @@ def test_brokers_that_are_away_are_told_with_each_beat(
     assert (told[0], told[-1]) == (None, 7.5)
 
 
-def test_what_is_in_hand_runs_to_its_end_within_the_grace(bench: Bench) -> None:
+def test_what_is_in_hand_runs_to_its_end_within_the_grace(bench: ScriptedService) -> None:
     bench.pool.per_step = 0
     bench.script = {
         5: lambda: bench.arrive(0, 1),
@@ -135,7 +96,7 @@ def test_what_is_in_hand_runs_to_its_end_within_the_grace(bench: Bench) -> None:
     assert "terminate" not in bench.pool.calls
 
 
-def test_what_has_not_started_at_ninety_percent_is_refused(bench: Bench) -> None:
+def test_what_has_not_started_at_ninety_percent_is_refused(bench: ScriptedService) -> None:
     bench.pool.per_step = 0
     bench.script = {5: lambda: bench.arrive(0, 1), 20: term}
     started = time.monotonic()
@@ -145,7 +106,7 @@ def test_what_has_not_started_at_ninety_percent_is_refused(bench: Bench) -> None
 
 
 def test_what_cannot_be_put_away_is_counted_and_the_exit_code_says_so(
-    bench: Bench, said: Callable[[], list[str]]
+    bench: ScriptedService, said: Callable[[], list[str]]
 ) -> None:
     """As where the maintenance process hangs while it parks."""
     bench.pool.per_step = 0
@@ -157,7 +118,7 @@ def test_what_cannot_be_put_away_is_counted_and_the_exit_code_says_so(
     assert any("in_hand=2" in line or "'in_hand': 2" in line for line in named), lines
 
 
-def test_workers_that_do_not_end_are_asked_and_then_killed(bench: Bench) -> None:
+def test_workers_that_do_not_end_are_asked_and_then_killed(bench: ScriptedService) -> None:
     bench.pool.stubborn = True
     bench.script = {5: lambda: bench.arrive(0), 20: term}
     assert bench.run() == EXIT_KILLED
@@ -165,7 +126,7 @@ def test_workers_that_do_not_end_are_asked_and_then_killed(bench: Bench) -> None
     assert bench.pool.killed_because == "the grace is over"
 
 
-def test_what_was_lost_at_a_commit_is_told_and_counted_once(bench: Bench) -> None:
+def test_what_was_lost_at_a_commit_is_told_and_counted_once(bench: ScriptedService) -> None:
     bench.kafka.silent = True
     bench.script = {5: lambda: bench.arrive(0, 1), 20: term}
     bench.run(read_again=False)
@@ -174,7 +135,7 @@ def test_what_was_lost_at_a_commit_is_told_and_counted_once(bench: Bench) -> Non
 
 
 def test_what_was_lost_while_no_maintenance_is_there_is_told_to_the_next(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch
+    bench: ScriptedService, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(service_module, "BEAT_EVERY", 0.0)
 
@@ -188,7 +149,7 @@ def test_what_was_lost_while_no_maintenance_is_there_is_told_to_the_next(
     assert told == [{("a.b", "lost", "at_commit"): 2}]
 
 
-def test_each_further_signal_is_the_next_phase(bench: Bench) -> None:
+def test_each_further_signal_is_the_next_phase(bench: ScriptedService) -> None:
     bench.pool.stubborn = True
     bench.script = {5: lambda: bench.arrive(0), 20: term, 25: term, 30: term, 35: term}
     assert bench.run(grace=3600) == EXIT_KILLED
@@ -196,7 +157,7 @@ def test_each_further_signal_is_the_next_phase(bench: Bench) -> None:
     assert bench.pool.killed_because == "a further signal came"
 
 
-def test_an_open_commit_is_settled_before_the_group_is_left(bench: Bench) -> None:
+def test_an_open_commit_is_settled_before_the_group_is_left(bench: ScriptedService) -> None:
     bench.kafka.silent = True
     order: list[str] = []
 
@@ -214,7 +175,9 @@ def test_an_open_commit_is_settled_before_the_group_is_left(bench: Bench) -> Non
     assert bench.kafka.calls[-1] == "close"
 
 
-def test_a_commit_that_is_not_answered_is_given_up_at_ninety_percent(bench: Bench) -> None:
+def test_a_commit_that_is_not_answered_is_given_up_at_ninety_percent(
+    bench: ScriptedService,
+) -> None:
     bench.kafka.silent = True
     bench.script = {5: lambda: bench.arrive(0), 12: term}
     assert bench.run() == EXIT_CLEAN
@@ -222,7 +185,9 @@ def test_a_commit_that_is_not_answered_is_given_up_at_ninety_percent(bench: Benc
     assert bench.service.counts["drop:undecided"] == 1
 
 
-def test_a_worker_that_was_killed_is_no_clean_end_though_nothing_is_left(bench: Bench) -> None:
+def test_a_worker_that_was_killed_is_no_clean_end_though_nothing_is_left(
+    bench: ScriptedService,
+) -> None:
     def killed() -> None:
         bench.pool.killed = 1
 
@@ -230,7 +195,7 @@ def test_a_worker_that_was_killed_is_no_clean_end_though_nothing_is_left(bench: 
     assert bench.run() == EXIT_KILLED
 
 
-def test_a_group_that_cannot_be_left_ends_with_three(bench: Bench) -> None:
+def test_a_group_that_cannot_be_left_ends_with_three(bench: ScriptedService) -> None:
     bench.kafka.close_hangs.clear()
     bench.script = {5: term}
     assert bench.run() == EXIT_KILLED
@@ -240,7 +205,7 @@ def test_a_group_that_cannot_be_left_ends_with_three(bench: Bench) -> None:
 
 @pytest.mark.parametrize("schema", ["missing", "too_new"])
 def test_a_journal_that_cannot_be_used_is_fatal_before_anything_else(
-    bench: Bench, schema: str, capfd: pytest.CaptureFixture[str]
+    bench: ScriptedService, schema: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     bench.pool.schema = MaintenanceReady(schema, "run `oncepool migrate`")
     assert bench.run() == EXIT_FATAL
@@ -249,7 +214,7 @@ def test_a_journal_that_cannot_be_used_is_fatal_before_anything_else(
     assert "subscribe" not in bench.kafka.calls
 
 
-def test_the_group_is_not_joined_before_the_database_was_reached(bench: Bench) -> None:
+def test_the_group_is_not_joined_before_the_database_was_reached(bench: ScriptedService) -> None:
     bench.pool.schema = MaintenanceReady("unreachable", "refused")
     bench.pool.database_up = False
     bench.script = {20: term}
@@ -257,7 +222,7 @@ def test_the_group_is_not_joined_before_the_database_was_reached(bench: Bench) -
     assert "subscribe" not in bench.kafka.calls
 
 
-def test_the_group_is_joined_once_the_database_is_reached(bench: Bench) -> None:
+def test_the_group_is_joined_once_the_database_is_reached(bench: ScriptedService) -> None:
     bench.pool.schema = MaintenanceReady("unreachable", "refused")
     bench.pool.database_up = False
     bench.script = {
@@ -270,7 +235,7 @@ def test_the_group_is_joined_once_the_database_is_reached(bench: Bench) -> None:
 
 
 def test_an_app_that_cannot_be_imported_is_printed_and_nothing_is_consumed(
-    bench: Bench, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+    bench: ScriptedService, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
 ) -> None:
     bench.pool.workers_start = False
     trace = "Traceback ...\nModuleNotFoundError: No module named 'shop'"
@@ -287,7 +252,7 @@ def test_an_app_that_cannot_be_imported_is_printed_and_nothing_is_consumed(
 
 @pytest.mark.parametrize("workers", [0, 2])
 def test_a_fatal_error_of_the_pool_refuses_at_once_what_nobody_can_run(
-    bench: Bench, workers: int
+    bench: ScriptedService, workers: int
 ) -> None:
     bench.pool.per_step = 0
     bench.script = {
@@ -300,7 +265,7 @@ def test_a_fatal_error_of_the_pool_refuses_at_once_what_nobody_can_run(
 
 
 def test_a_fatal_error_of_kafka_drains_and_ends_with_one(
-    bench: Bench, capfd: pytest.CaptureFixture[str]
+    bench: ScriptedService, capfd: pytest.CaptureFixture[str]
 ) -> None:
     from consumer.intake.events import Trouble
 
@@ -314,7 +279,7 @@ def test_a_fatal_error_of_kafka_drains_and_ends_with_one(
 
 @pytest.mark.parametrize("lifted, code", [(True, EXIT_CLEAN), (False, EXIT_KILLED)])
 def test_a_group_that_no_thread_can_be_started_to_leave_is_left_later_or_holds_up_no_end(
-    bench: Bench, said: Callable[[], list[str]], code: int, *, lifted: bool
+    bench: ScriptedService, said: Callable[[], list[str]], code: int, *, lifted: bool
 ) -> None:
     with contextlib.ExitStack() as limit:
         limit.enter_context(refusing("leave"))
@@ -328,7 +293,7 @@ def test_a_group_that_no_thread_can_be_started_to_leave_is_left_later_or_holds_u
 
 @pytest.mark.parametrize("lasting", [False, True])
 def test_what_is_in_hand_runs_to_its_end_after_an_error_that_nobody_foresaw(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, lasting: bool
+    bench: ScriptedService, monkeypatch: pytest.MonkeyPatch, lasting: bool
 ) -> None:
     bench.pool.per_step = 0
     poll = bench.kafka.poll
@@ -352,7 +317,7 @@ def test_what_is_in_hand_runs_to_its_end_after_an_error_that_nobody_foresaw(
     assert bench.kafka.calls[-1] == "close"
 
 
-def test_a_signal_during_the_start_ends_it(bench: Bench) -> None:
+def test_a_signal_during_the_start_ends_it(bench: ScriptedService) -> None:
     bench.pool.workers_start = False
     bench.script = {4: term}
     assert bench.run() == EXIT_CLEAN
@@ -360,7 +325,9 @@ def test_a_signal_during_the_start_ends_it(bench: Bench) -> None:
     assert bench.pool.calls == ["maintenance", "workers", "refuse shutdown", "close"]
 
 
-def test_the_maintenance_hears_how_it_stands(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_maintenance_hears_how_it_stands(
+    bench: ScriptedService, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(service_module, "BEAT_EVERY", 0.0)
     bench.script = {5: lambda: bench.arrive(0), 30: term}
     bench.run()
@@ -371,7 +338,7 @@ def test_the_maintenance_hears_how_it_stands(bench: Bench, monkeypatch: pytest.M
 
 @pytest.mark.parametrize("database", [True, False])
 def test_a_service_manager_hears_of_start_life_and_end(
-    bench: Bench, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, database: bool
+    bench: ScriptedService, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, database: bool
 ) -> None:
     """Without its database it has started all the same, and waits."""
     monkeypatch.setattr(service_module, "BEAT_EVERY", 0.0)
@@ -463,6 +430,7 @@ from consumer.service.signal_pipe import Signals
 from processing.logs import get_logger
 from tests.support.fake_kafka import FakeKafka
 from tests.support.fake_pool import FakeSupervisor
+from tests.support.scripted_service import GRACE, A, ScriptedService
 
 class Stuck(FakeKafka):
     def poll(self, most, timeout):

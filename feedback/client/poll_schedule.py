@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable
 from itertools import islice
 from typing import Final
@@ -22,7 +21,7 @@ class PollSchedule:
     """
 
     def __init__(self) -> None:
-        self._waits: Counter[str] = Counter()  # id: waits for it
+        self._waits: dict[str, None] = {}  # the ids that are waited for
         self._urgent: dict[str, None] = {}  # in order
         self._round: list[str] = []  # what the present sweep has still to read
         self._seconds = 0.0  # spent reading in the present sweep
@@ -33,17 +32,15 @@ class PollSchedule:
 
     def started(self, id: str, now: float) -> None:
         """A wait began."""
-        self._waits[id] += 1
+        self._waits[id] = None
         self._urgent[id] = None
         self._newest = now
         self._due = min(self._due, max(now + SHORTEST, self._rested))
 
     def ended(self, id: str) -> None:
-        """A wait ended."""
-        self._waits[id] -= 1
-        if not self._waits[id]:
-            del self._waits[id]
-            self._urgent.pop(id, None)
+        """The last wait for it ended."""
+        self._waits.pop(id, None)
+        self._urgent.pop(id, None)
 
     def hinted(self, ids: Iterable[str]) -> None:
         """Something was written for these ids; only some of them may be waited for."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 import threading
 import time
+import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
@@ -84,7 +85,7 @@ class StatusWaiter:
         self._changed = threading.Condition(self._lock)
         # All below is guarded by _lock; `closed` is read without it.
         self.closed = False
-        self._watches: dict[str, list[Watch]] = {}
+        self._watches: dict[str, list[weakref.ref[Watch]]] = {}
         self._schedule = PollSchedule()
         self._breaker = Breaker(_FIRST_PAUSE, _LONGEST_PAUSE)
         self._threads = [LazyThread("waits", self._sweep)]
@@ -107,36 +108,43 @@ class StatusWaiter:
         watch.id.encode()  # what is no valid text raises here, not in the sweeper
         self._start()
         with self._lock:
-            self._watches.setdefault(watch.id, []).append(watch)
-            self._schedule.started(watch.id, self._clock())
+            self._schedule.started(watch.id, self._clock())  # first, so that a sweep forgets it
+            self._watches.setdefault(watch.id, []).append(weakref.ref(watch))
             self._changed.notify_all()
         return watch
 
     def unwatch(self, watch: Watch) -> None:
-        """Ends a wait."""
+        """Ends a wait. One that a signal handler ends on its way here ends when it is freed."""
         with self._lock:
-            self._schedule.ended(watch.id)
-            watches = self._watches[watch.id]
-            watches.remove(watch)
-            if not watches:
-                del self._watches[watch.id]
+            others = [one for one in self._waiting(watch.id) if one is not watch]
+            self._watches[watch.id] = [weakref.ref(one) for one in others]
+            self._forget_ended([watch.id])
 
     def wake(self, id: str) -> None:
         """Wakes the waits for an id, as something else than its status has changed."""
         with self._lock:
-            for watch in self._watches.get(id, ()):
+            for watch in self._waiting(id):
                 watch.wake()
 
     def close(self) -> None:
         """Wakes every wait and ends both threads."""
         with self._lock:
             self.closed = True
-            for watches in self._watches.values():
-                for watch in watches:
+            for id in self._watches:
+                for watch in self._waiting(id):
                     watch.wake()
             self._changed.notify_all()
         for thread in self._threads:
             thread.join()
+
+    def _waiting(self, id: str) -> list[Watch]:
+        return [watch for one in self._watches.get(id, ()) if (watch := one()) is not None]
+
+    def _forget_ended(self, ids: Iterable[str]) -> None:
+        for id in ids:
+            if not self._waiting(id):
+                self._watches.pop(id, None)
+                self._schedule.ended(id)
 
     def _start(self) -> None:
         with self._lock:
@@ -168,6 +176,7 @@ class StatusWaiter:
                 if not pause:
                     ids = self._schedule.take(now)
                     if ids:
+                        self._forget_ended(ids)
                         return ids
                 self._changed.wait(pause or self._schedule.pause(now))
             return []
@@ -181,7 +190,7 @@ class StatusWaiter:
                 (watch, raw)
                 for name, raw in zip(ids, values, strict=True)
                 if raw is not None
-                for watch in self._watches.get(name, ())
+                for watch in self._waiting(name)
                 if raw != watch.raw
             ]
         # Without the lock: a result may be large, and whoever begins a wait must not stand still.

@@ -10,17 +10,17 @@ from __future__ import annotations
 import socket
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from typing import Any
 
 import redis
 from redis.backoff import NoBackoff
-from redis.connection import BlockingConnectionPool
 from redis.maint_notifications import MaintNotificationsConfig
 from redis.retry import Retry
 
 from feedback.errors import StoreUnavailable
 from feedback.status.redis_commands import hint_commands, status_commands
+from feedback.status.redis_connections import RedisConnections
 from feedback.status.status import Status, StatusWrite
 from feedback.status.store import Hints, decode_or_none
 
@@ -55,10 +55,8 @@ class RedisStatusStore:
         if url.startswith("unix:"):
             options = {}
         # The defaults of redis-py try ten times and wait 5 s: one call could hang for a minute.
-        self._pool = BlockingConnectionPool.from_url(
+        self._origin = redis.ConnectionPool.from_url(
             url,
-            max_connections=max_connections,
-            timeout=1.0,
             socket_timeout=timeout,
             socket_connect_timeout=timeout,
             retry=Retry(NoBackoff(), 0),
@@ -66,6 +64,7 @@ class RedisStatusStore:
             maint_notifications_config=MaintNotificationsConfig(enabled=False),
             **options,
         )
+        self._connections = RedisConnections(self._origin, max_connections)
 
     def write(self, writes: Sequence[StatusWrite]) -> None:
         """Writes each status unless one stands that it must not replace, then sends the hints.
@@ -84,25 +83,26 @@ class RedisStatusStore:
         answers: list[bytes | None] = []
         for start in range(0, len(ids), _SLICE):
             keys = [self._key_prefix + name.encode() for name in ids[start : start + _SLICE]]
-            with self._connection() as connection:
+            with self._connections.lend() as connection:
                 connection.send_command("MGET", *keys)
                 answers.extend(connection.read_response())
         return answers
 
     def subscribe(self, channel: str) -> Hints:
         """Subscribed when it returns, so that no hint sent after that is missed."""
-        return _RedisHints(redis.Redis(connection_pool=self._pool), channel, self._timeout)
+        return _RedisHints(redis.Redis(connection_pool=self._origin), channel, self._timeout)
 
     def close(self) -> None:
         """Gives up the connections."""
-        self._pool.disconnect()
+        self._connections.close()
+        self._origin.disconnect()
 
     def _write_slice(self, writes: Sequence[StatusWrite]) -> None:
         together = self._together
         commands = status_commands(writes, self._key_prefix, together=together)
         hints = hint_commands(writes)
         refused: list[tuple[redis.ResponseError, int]] = []
-        with self._connection() as connection:
+        with self._connections.lend() as connection:
             connection.send_packed_command([b"".join([c for c, _ in commands] + hints)])
             for _, count in commands:
                 try:
@@ -123,25 +123,6 @@ class RedisStatusStore:
         if refused:
             self._together = False
             self._write_slice(writes)  # a status that is written twice is the same
-
-    @contextmanager
-    def _connection(self) -> Iterator[Any]:
-        """A connection for one exchange; closed on any error, as replies might be left in it."""
-        connection = None
-        try:
-            connection = self._pool.get_connection()  # type: ignore[no-untyped-call]
-            yield connection
-        except (redis.RedisError, OSError) as error:
-            if connection is not None:
-                connection.disconnect()
-            raise StoreUnavailable(f"Redis is not available: {error}") from error
-        except BaseException:
-            if connection is not None:
-                connection.disconnect()
-            raise
-        finally:
-            if connection is not None:
-                self._pool.release(connection)  # type: ignore[no-untyped-call]
 
 
 class _RedisHints:

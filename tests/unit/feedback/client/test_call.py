@@ -225,6 +225,6 @@ def test_a_failure_from_before_is_no_answer_where_the_store_came_back_after_the_
     client.submit("t", 2, request_id="other")  # sees that the store is away, and so does the next
     store.available = True
     call = begin(pool, lambda: client.call("t", 1, timeout=30, request_id="mine"))
-    eventually(lambda: waiting(client, "mine") and client._waits._watches["mine"][0].status)
+    eventually(lambda: waiting(client, "mine") and client._waits._waiting("mine")[0].status)
     consumer.say("mine", State.DONE, 2)
     assert call.result(10).state == "done"

@@ -125,6 +125,45 @@ except ClientClosed:
     assert run(program) == "[]\n"
 
 
+def test_waits_that_a_signal_handler_ends_are_not_read_for_any_more() -> None:
+    """Wherever it comes, also where they begin and end."""
+    program = (
+        """
+import random
+from feedback import WaitTimeout
+
+def act(n):
+    try:
+        client.wait(f"{n}", 0.0)
+    except WaitTimeout:
+        pass
+
+client = Client(NOWHERE, store, "t", hints=False)
+start = time.perf_counter()
+for n in range(50):
+    act(n)
+usual = (time.perf_counter() - start) / 50
+chance = random.Random(11)
+"""
+        + ALARMED
+        + """
+interrupted, end = 0, time.monotonic() + 5
+while interrupted < 3000 and time.monotonic() < end:
+    signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-6, usual))
+    try:
+        act(interrupted)
+    except Late:
+        interrupted += 1
+signal.setitimer(signal.ITIMER_REAL, 0)
+waits = client._waits
+eventually(lambda: not waits._watches and waits._schedule.pause(0.0) is None)
+client.close(1)
+print(interrupted > 100)
+"""
+    )
+    assert run(program) == "True\n"
+
+
 def test_a_callback_is_refused_what_would_end_the_process() -> None:
     program = """
 told = threading.Event()

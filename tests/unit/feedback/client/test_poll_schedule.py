@@ -31,9 +31,9 @@ class AgendaMachine(RuleBasedStateMachine):
     @rule(data=st.data())
     def end(self, data: st.DataObject) -> None:
         name = data.draw(st.sampled_from(sorted(self.waiting)[:20]))
-        self.agenda.ended(name)
         self.waiting[name].pop()
         if not self.waiting[name]:
+            self.agenda.ended(name)
             del self.waiting[name]
             self.unread.pop(name, None)
 

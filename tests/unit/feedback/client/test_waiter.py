@@ -243,7 +243,7 @@ def test_with_the_store_away_a_wait_goes_on_and_tells_what_it_saw_last(
     client._sender.flush(5)
     consumer.say(request_id, State.RUNNING)
     wait = begin(pool, client.wait, request_id, 0.5)
-    eventually(lambda: waiting(client, request_id) and client._waits._watches[request_id][0].status)
+    eventually(lambda: waiting(client, request_id) and client._waits._waiting(request_id)[0].status)
     store.available = False
     with pytest.raises(WaitTimeout) as caught:
         wait.result(10)
@@ -273,7 +273,7 @@ def test_an_emptied_store_does_not_wake_a_wait(
     client._sender.flush(5)
     consumer.say(request_id, State.RUNNING)
     wait = begin(pool, client.wait, request_id, 0.5)
-    eventually(lambda: waiting(client, request_id) and client._waits._watches[request_id][0].status)
+    eventually(lambda: waiting(client, request_id) and client._waits._waiting(request_id)[0].status)
     store.forget()
     with pytest.raises(WaitTimeout) as caught:
         wait.result(10)

@@ -22,6 +22,8 @@ NESTED: Final = (
     "not inside a callback of the Kafka client, nor in a signal handler that interrupts a call"
 )
 """confluent-kafka ends the process where a callback has the client serve callbacks."""
+TAKEN_BACK: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # noqa: SLF001
+"""Codes of what purge() and end() take back."""
 _ENDING: Final = 5.0
 """Seconds, at most, for the reports of what was taken back: they are there at once."""
 

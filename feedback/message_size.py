@@ -12,9 +12,10 @@ TOPIC_TAKES: Final = 1_048_588
 """Bytes; a topic's max.message.bytes where nobody has set it."""
 _ROOM: Final = 64 * 1024
 """Bytes of key, headers and what a message has besides, beyond its payload."""
-_MOST: Final = 1_000_000_000
+LARGEST_MESSAGE: Final = 1_000_000_000
+"""Bytes; the most of librdkafka's message.max.bytes. Topics may take more."""
 
 
 def message_bytes(max_payload: int = LARGEST_PAYLOAD) -> int:
     """Of a producer's message.max.bytes and a topic's max.message.bytes, for such payloads."""
-    return min(max(TOPIC_TAKES, max_payload + _ROOM), _MOST)
+    return min(max(TOPIC_TAKES, max_payload + _ROOM), LARGEST_MESSAGE)

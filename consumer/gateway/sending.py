@@ -10,6 +10,7 @@ from consumer.gateway.database import DatabaseThreads
 from consumer.gateway.race import unless
 from consumer.gateway.statuses import Statuses
 from feedback.client.async_client import AsyncClient
+from feedback.client.core import resend_after
 from feedback.client.message import SubmitOptions
 from feedback.contract.states import State
 from feedback.errors import ClientClosed, RequestIdInUse, WaitTimeout
@@ -23,6 +24,9 @@ UNSENT: Final = "unsent"
 """Code of a request that is in the outbox alone."""
 WRITE_WITHIN: Final = 10.0
 """Seconds in which an outbox has to take a request."""
+LEAST_SILENCE: Final = 5.0
+"""Seconds without news, at least, before what is waited for is sent again: a wait is often shorter
+than lag and queue, and copies would be most of what is sent where there is most to do."""
 STOPPING: Final = "this gateway is stopping: send it again with the same key"
 
 
@@ -93,11 +97,15 @@ class KafkaSender:
     ) -> Status:
         given = dict(options)
         run_timeout = given.pop("timeout", None)
-        calling: Any = self._client.call  # its options are those of submit() but for that one
+        calling: Any = self._client.call  # its options are those of submit() but for these
+        silence = max(LEAST_SILENCE, resend_after(seconds))
         return cast(
             "Status",
-            await calling(type, payload, timeout=seconds, run_timeout=run_timeout, **given),
-        )
+            await calling(
+                type, payload, timeout=seconds, run_timeout=run_timeout, resend_after=silence,
+                **given,
+            ),
+        )  # fmt: skip
 
     async def _confirmed(self, id: str) -> Status:
         # A little longer than the producer tries: it says more of what is wrong.

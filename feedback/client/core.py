@@ -40,6 +40,11 @@ LONGEST_STATUS: Final = 10 * 366 * 86_400.0
 Type = str | Callable[..., Any]
 
 
+def resend_after(timeout: float) -> float:
+    """Seconds without news before a call sends again, unless it is told otherwise."""
+    return min(timeout / 3, LONGEST_RESEND)
+
+
 class ClientCore:
     """The parts of a client, and what its calls have in common."""
 
@@ -119,11 +124,11 @@ class ClientCore:
         return calling(submission, watch, self._check, times, where=self._where)
 
     def _times(
-        self, submission: Submission, timeout: float | None, resend_after: float | None
+        self, submission: Submission, timeout: float | None, silence: float | None
     ) -> CallTimes:
-        """Those of a call that begins now."""
+        """Those of a call that begins now, and sends again after so much `silence`."""
         seconds = self._answer_within(submission) if timeout is None else timeout
-        after = min(seconds / 3, LONGEST_RESEND) if resend_after is None else resend_after
+        after = resend_after(seconds) if silence is None else silence
         if not (seconds > 0 and after > 0):
             raise ValueError("timeout and resend_after must be positive numbers of seconds")
         return CallTimes(seconds, after, time.monotonic() + seconds)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from copy import copy
 from types import SimpleNamespace
 from typing import Any
 
@@ -16,7 +17,10 @@ def never(_values: list[bytes]) -> KafkaError | None:
 
 
 class FakeProducer:
-    """Judges what one flush() has to send together, as brokers judge a message set."""
+    """Judges what one flush() has to send together, as brokers judge a message set.
+
+    Where made() is asked for one that sends each message alone it judges each of them.
+    """
 
     def __init__(self, verdict: Verdict, *, refuse_at_once: bool = False) -> None:
         self.verdict = verdict
@@ -25,6 +29,7 @@ class FakeProducer:
         self.reachable = True
         self.probes = 0
         self.sent: list[dict[str, Any]] = []
+        self.alone = False
         self._open: list[tuple[bytes, Callable[..., None]]] = []
 
     def produce(self, topic: str, **arguments: Any) -> None:
@@ -38,11 +43,17 @@ class FakeProducer:
     def poll(self, timeout: float) -> int:
         return 0
 
+    def made(self, more: Mapping[str, Any]) -> FakeProducer:
+        """What a producer with these properties does; what is sent is in one list."""
+        another = copy(self)
+        another.alone, another._open = more.get("batch.num.messages") == 1, []
+        return another
+
     def flush(self, timeout: float) -> int:
         waiting, self._open = self._open, []
-        error = self.verdict([value for value, _ in waiting])
-        for _, report in waiting:
-            report(error, self)
+        together = self.verdict([value for value, _ in waiting])
+        for value, report in waiting:
+            report(self.verdict([value]) if self.alone else together, self)
         return 0
 
     def partition(self) -> int | None:

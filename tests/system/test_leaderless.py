@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -262,7 +263,7 @@ def test_result_records_go_to_the_partitions_that_take_messages(
 
     def begin() -> ResultRelay:
         properties = {"bootstrap.servers": brokers.kafka}
-        made = ResultRelay(settings, ResultProducer(group.topic, lambda: connect(properties)), LOG)
+        made = ResultRelay(settings, ResultProducer(group.topic, partial(connect, properties)), LOG)
         made.start()
         return made
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import KafkaError, Producer
 
 from feedback.client.kafka_log import OutageLog
-from feedback.message_size import TOPIC_TAKES
+from feedback.message_size import LARGEST_MESSAGE, TOPIC_TAKES
 from feedback.outbox.relay.batch import NOT_CONFIRMED, Batch, ClaimedRow, RowRefusal
 from feedback.outbox.relay.producing import RowProducer, RowReport, one_by_one, together
 from feedback.outbox.relay.topic import TopicLimit, topic_limit
@@ -89,7 +89,8 @@ class TopicSender:
             self._too_large, self._looked_up = False, self._clock()
             self._in_sync = limit.in_sync
             own = int(self._given.get("message.max.bytes", 0))
-            most = min(filter(None, (limit.bytes, own)), default=TOPIC_TAKES)
+            known = min(filter(None, (limit.bytes, own)), default=TOPIC_TAKES)
+            most = min(known, LARGEST_MESSAGE)
             if most != self._max_bytes:
                 self.close()
                 self._max_bytes = most

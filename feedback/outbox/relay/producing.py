@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from confluent_kafka import KafkaError, KafkaException
 
 from feedback.client.kafka_log import OutageLog
-from feedback.guarded_producer import GuardedProducer
+from feedback.guarded_producer import TAKEN_BACK, GuardedProducer
 from feedback.outbox.relay.batch import ClaimedRow
 from feedback.partition_leaders import partition_leaders
 from feedback.partitions import Leading
@@ -29,7 +29,6 @@ _LEAST: Final = 1_000
 SET_BYTES: Final = 1_000_000
 _ENDING: Final = 1.0
 _NEED_IDEMPOTENCE: Final = frozenset({"enable.gapless.guarantee", "transactional.id"})
-_TAKEN_BACK: Final = frozenset({KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT})  # noqa: SLF001
 
 
 class RowReport(NamedTuple):
@@ -158,7 +157,7 @@ class RowProducer:
                 self._outages.over()
             else:
                 self._guarded.hears(error)
-            known = None if error is not None and error.code() in _TAKEN_BACK else error
+            known = None if error is not None and error.code() in TAKEN_BACK else error
             partition = sent.partition() if sent is not None else None
             reports[row.seq] = RowReport(
                 error is None, known, -1 if partition is None else partition

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 
 import pytest
 from confluent_kafka import KafkaError
@@ -79,7 +80,7 @@ def test_a_client_of_asyncio_goes_on_with_another(
 
 def test_results_go_on_with_another(broker: ProduceProxy, topic: Callable[..., str]) -> None:
     records = [StoredResult(n, NOW, ResultRecord(f"r{n}", "t", "done", "ok", b"1")) for n in (1, 2)]
-    producer = ResultProducer(topic(), lambda: connect({"bootstrap.servers": address(broker)}))
+    producer = ResultProducer(topic(), partial(connect, {"bootstrap.servers": address(broker)}))
     broker.spoil = 1
     first = producer.deliver(records)
     assert first.arrived == []

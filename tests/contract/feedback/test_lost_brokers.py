@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -88,7 +89,7 @@ def record(number: int) -> StoredResult:
 def write(stack: Stack, topic: str, numbers: range) -> None:
     """By who has not lost them."""
     there = {"bootstrap.servers": stack.kafka}
-    assert not missing(ResultProducer(topic, lambda: connect(there)), numbers)
+    assert not missing(ResultProducer(topic, partial(connect, there)), numbers)
 
 
 def missing(producer: ResultProducer, numbers: range) -> set[int]:

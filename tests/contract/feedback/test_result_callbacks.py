@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 
 import pytest
 
@@ -100,7 +101,7 @@ def test_who_asks_the_library_to_say_more_reads_results(
 
 def write(stack: Stack, topic: str, id: str = "r-1") -> None:
     record = StoredResult(1, datetime.now(UTC), ResultRecord(id, "t", "done", "ok", b"1"))
-    producer = ResultProducer(topic, lambda: connect({"bootstrap.servers": stack.kafka}))
+    producer = ResultProducer(topic, partial(connect, {"bootstrap.servers": stack.kafka}))
     assert producer.deliver([record]).arrived
 
 

@@ -63,6 +63,16 @@ def test_what_the_topic_does_not_take_is_known_before_it_is_sent(
     assert sent == [1, *range(4, 99)]  # its key waits, others do not
 
 
+def test_a_topic_without_a_bound_is_sent_to(stack: Stack, topic: Callable[..., str]) -> None:
+    """It takes larger messages than librdkafka sends."""
+    name = topic(**{"max.message.bytes": str(2**31 - 1)})
+    sending = sender(stack, name)
+    batch = Batch([row(1)], sending.check)
+    assert sending.send(batch, batch.to_send, 30) is None
+    sending.close()
+    assert batch.marks().sent == [1]
+
+
 def test_what_only_the_brokers_refuse_is_found_among_the_others(
     stack: Stack, topic: Callable[..., str]
 ) -> None:

@@ -42,7 +42,7 @@ def start(stack: Stack, schema: str) -> Iterator[Start]:
 
     def make(fake: FakeProducer) -> ResultRelay:
         log = get_logger("oncepool.maintenance")
-        senders.append(ResultRelay(settings, ResultProducer("results", lambda: fake), log))
+        senders.append(ResultRelay(settings, ResultProducer("results", lambda _: fake), log))
         senders[-1].start()
         return senders[-1]
 

@@ -147,6 +147,7 @@ def test_a_wait_that_is_over_says_what_stands() -> None:
         posted = await http.post("/requests/a.b", json=1, headers=prefer)
         assert (posted.status_code, posted.json()["state"]) == (202, "accepted")
         assert posted.headers["Preference-Applied"] == "wait=1"
+        assert len(bench.producer.sent) == 1, "so short a silence says nothing"
         got = await http.get("/requests/k?wait=500")
         assert (got.status_code, got.headers["Retry-After"]) == (200, "1")
         assert (await http.get("/requests/nobody?wait=1")).status_code == 404

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import UTC, datetime
 from types import SimpleNamespace
 from typing import Any
@@ -17,9 +19,10 @@ from feedback.errors import ConfigurationError
 from feedback.journal.result_outbox import ResultRecord, StoredResult
 from feedback.partitions import partition_of
 from processing.logs import get_logger
-from processing.maintenance import result_producer, result_relay
-from processing.maintenance.result_producer import ResultProducer, connect
+from processing.maintenance import record_send, result_producer, result_relay
+from processing.maintenance.result_producer import SET_BYTES, ResultProducer, connect
 from processing.maintenance.result_relay import (
+    _TIMEOUTS,
     AGAIN,
     AT_ONCE,
     BETWEEN,
@@ -48,6 +51,16 @@ class Placed:
         return self._partition
 
 
+class Choosy(FakeProducer):
+    """Confirms each message but those with results of seven characters."""
+
+    def flush(self, timeout: float) -> int:
+        waiting, self._open = self._open, []
+        for value, report in waiting:
+            report(TIMED_OUT if b'"xxxxxxx"' in value else None, self)
+        return 0
+
+
 def batch(*sizes: int) -> list[StoredResult]:
     return [
         StoredResult(
@@ -66,7 +79,7 @@ def larger_than(limit: int, error: KafkaError = TOO_LARGE) -> Verdict:
 def test_what_the_broker_confirms_has_arrived() -> None:
     fake = FakeProducer(never)
 
-    delivery = ResultProducer("results", lambda: fake).deliver(batch(1, 1, 1))
+    delivery = ResultProducer("results", lambda _: fake).deliver(batch(1, 1, 1))
 
     assert (delivery.arrived, delivery.trouble, delivery.shortened) == ([0, 1, 2], None, [])
     assert [m["key"] for m in fake.sent] == [b"r-0", b"r-1", b"r-2"]
@@ -74,7 +87,7 @@ def test_what_the_broker_confirms_has_arrived() -> None:
 
 
 def test_what_is_not_confirmed_has_not_arrived() -> None:
-    delivery = ResultProducer("results", lambda: FakeProducer(lambda _: TIMED_OUT)).deliver(
+    delivery = ResultProducer("results", lambda _: FakeProducer(lambda _: TIMED_OUT)).deliver(
         batch(1, 1)
     )
 
@@ -87,7 +100,7 @@ def test_what_is_not_confirmed_has_not_arrived() -> None:
 def test_a_result_too_large_is_left_out_of_its_record(at_once: bool, error: KafkaError) -> None:
     fake = FakeProducer(larger_than(500, error), refuse_at_once=at_once)
 
-    delivery = ResultProducer("results", lambda: fake).deliver(batch(10, 1000, 10))
+    delivery = ResultProducer("results", fake.made).deliver(batch(10, 1000, 10))
 
     assert sorted(delivery.arrived) == [0, 1, 2]
     assert (delivery.trouble, delivery.shortened) == (None, ["r-1"])
@@ -100,17 +113,72 @@ def test_a_result_too_large_is_left_out_of_its_record(at_once: bool, error: Kafk
 def test_records_too_large_only_together_keep_their_results() -> None:
     fake = FakeProducer(larger_than(500))
 
-    delivery = ResultProducer("results", lambda: fake).deliver(batch(200, 200, 200))
+    delivery = ResultProducer("results", fake.made).deliver(batch(200, 200, 200))
 
     assert sorted(delivery.arrived) == [0, 1, 2]
     assert delivery.shortened == []
+
+
+def of_one_request(*sizes: int) -> list[StoredResult]:
+    return [replace(s, record=replace(s.record, request_id="r")) for s in batch(*sizes)]
+
+
+def test_records_of_one_request_go_one_after_the_other_where_one_was_refused() -> None:
+    fake = FakeProducer(larger_than(500))
+    producer = ResultProducer("results", fake.made)
+    assert producer.deliver(of_one_request(1, 1000, 1)).arrived == [0, 1, 2]
+    said = [orjson.loads(message["value"]).get("result", "") for message in fake.sent]
+    assert [len(result) for result in said[-4:]] == [1, 1000, 0, 1]
+
+
+def test_what_has_overtaken_one_of_its_request_goes_again_with_it() -> None:
+    producer = ResultProducer("results", lambda _: Choosy(never))
+    delivery = producer.deliver([*of_one_request(1, 7, 1), *batch(1, 1, 1, 1)[3:]])
+    assert delivery.arrived == [0, 3]
+
+
+def test_a_batch_ends_long_before_its_transaction_does(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Brokers take a while for each, and each has to be asked for by itself."""
+    clock = [0.0]
+    monkeypatch.setattr(result_producer, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+    monkeypatch.setattr(record_send, "time", SimpleNamespace(monotonic=lambda: clock[0]))
+
+    class Slow(FakeProducer):
+        def flush(self, timeout: float) -> int:
+            clock[0] += 4.0 if self._open else 0.0
+            return super().flush(timeout)
+
+    fake = Slow(larger_than(500))
+    producer, left = ResultProducer("results", fake.made), of_one_request(*[1000] * 20)
+    while left:
+        began = clock[0]
+        delivery = producer.deliver(left)
+        assert clock[0] - began < _TIMEOUTS["idle_in_transaction_session_timeout"] / 1.5
+        assert delivery.arrived == [one.number for one in left[: len(delivery.arrived)]] != []
+        del left[: len(delivery.arrived)]
+        assert bool(delivery.trouble) == bool(left)
+
+
+def test_sets_are_smaller_once_one_was_refused_and_not_its_records() -> None:
+    fake, asked = FakeProducer(larger_than(500)), list[Any]()
+
+    def make(more: Mapping[str, Any]) -> FakeProducer:
+        asked.append(more)
+        return fake.made(more)
+
+    producer = ResultProducer("results", make)
+    assert producer.deliver(batch(1000)).shortened == ["r-0"]
+    assert producer.deliver(batch(200, 200, 200)).arrived == [0, 1, 2]
+    assert producer.deliver(batch(200, 200, 200)).arrived == [0, 1, 2]
+    sizes = [more["batch.size"] for more in asked if "batch.size" in more]
+    assert sizes == [SET_BYTES // 2, SET_BYTES // 4]
 
 
 def test_what_finds_no_room_goes_later() -> None:
     fake = FakeProducer(never)
     fake.room = 2
 
-    delivery = ResultProducer("results", lambda: fake).deliver(batch(1, 1, 1))
+    delivery = ResultProducer("results", lambda _: fake).deliver(batch(1, 1, 1))
 
     assert delivery.arrived == [0, 1]
     assert delivery.trouble is not None
@@ -119,7 +187,7 @@ def test_what_finds_no_room_goes_later() -> None:
 def test_a_producer_that_is_done_for_is_replaced() -> None:
     fakes = [FakeProducer(lambda _: FATAL), FakeProducer(never)]
     left = iter(fakes)
-    producer = ResultProducer("results", lambda: next(left))
+    producer = ResultProducer("results", lambda _: next(left))
 
     assert producer.deliver(batch(1)).arrived == []
     assert producer.deliver(batch(1)).arrived == [0]
@@ -134,7 +202,7 @@ def test_a_report_that_comes_late_changes_nothing(monkeypatch: pytest.MonkeyPatc
             return len(self._open)
 
     fake = Late(never)
-    delivery = ResultProducer("results", lambda: fake).deliver(batch(1))
+    delivery = ResultProducer("results", lambda _: fake).deliver(batch(1))
     FakeProducer.flush(fake, 0)
 
     assert delivery.arrived == []
@@ -142,7 +210,7 @@ def test_a_report_that_comes_late_changes_nothing(monkeypatch: pytest.MonkeyPatc
 
 def test_asks_whether_a_broker_answers() -> None:
     fake = FakeProducer(never)
-    producer = ResultProducer("results", lambda: fake)
+    producer = ResultProducer("results", lambda _: fake)
     assert producer.reachable()
 
     fake.reachable = False
@@ -165,13 +233,13 @@ def test_what_is_refused_for_another_reason_than_time_is_trouble() -> None:
             leading = {n: SimpleNamespace(leader=1, replicas=[1], isrs=[1]) for n in range(3)}
             return SimpleNamespace(topics={topic: SimpleNamespace(partitions=leading)})
 
-    delivery = ResultProducer("results", lambda: Denying(never)).deliver(batch(1, 1))
+    delivery = ResultProducer("results", lambda _: Denying(never)).deliver(batch(1, 1))
     assert (delivery.arrived, delivery.trouble, delivery.stuck) == ([0], denied.str(), [])
 
 
 def test_one_whose_records_are_confirmed_has_not_lost_its_brokers() -> None:
     fake, probe = FakeProducer(lambda _: TIMED_OUT), BrokerProbe({})
-    producer = ResultProducer("results", lambda: fake, probe)
+    producer = ResultProducer("results", lambda _: fake, probe)
     probe.heard(KafkaError(KafkaError._ALL_BROKERS_DOWN))
     producer.deliver(batch(1))
     assert probe._contact.doubtful
@@ -182,11 +250,11 @@ def test_one_whose_records_are_confirmed_has_not_lost_its_brokers() -> None:
 
 def test_properties_that_do_not_fit_are_told_at_once() -> None:
     with pytest.raises(ConfigurationError, match="producer of result records"):
-        connect({"bootstrap.servers": "localhost:1", "max.in.flight": 100})
+        connect({"bootstrap.servers": "localhost:1", "max.in.flight": 100}, {})
 
 
 def test_a_transactional_id_meant_for_others_is_not_taken() -> None:
-    connect({"bootstrap.servers": "localhost:1", "transactional.id": "x", "acks": "1"})
+    connect({"bootstrap.servers": "localhost:1", "transactional.id": "x", "acks": "1"}, {})
 
 
 # When
@@ -358,7 +426,7 @@ def test_an_instance_that_begins_passes_by_more_than_a_batch_that_nobody_takes(
         instance="i", database_url="", schema="s", redis_url="", redis_prefix="", log={}
     )
     relay = ResultRelay(settings, None, get_logger("test"))
-    producer = ResultProducer("results", lambda: ThreePartitions(lonely))
+    producer = ResultProducer("results", lambda _: ThreePartitions(lonely))
     rounds = [relay._round(producer) for _ in range(2)]
     assert [(done.trouble, done.arrived) for done in rounds] == [(None, 0), (None, len(others))]
     assert {stored.record.request_id for stored in table.values()} == set(held)

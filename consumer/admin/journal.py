@@ -33,6 +33,9 @@ class JournalContended(JournalRefused):
     """PostgreSQL ended a statement that may go well the next time: others were in its way."""
 
 
+NOTHING_DONE: Final = (JournalBusy, JournalRefused)
+"""Errors after which nothing stands of the transaction that was to do something."""
+
 _ADVICE: Final[tuple[tuple[type[psycopg.Error], str], ...]] = (
     (errors.LockNotAvailable, "end transactions that stay open, then try again"),
     (

@@ -89,12 +89,27 @@ class Commands(TyperGroup):
             return super().invoke(ctx)
         except WrongArgument as error:
             fail(str(error), EXIT_USAGE)
+        except typer.BadParameter as error:
+            if (source := _variable(error)) is None:
+                raise
+            fail(f"environment variable {source}: {error.message}; correct or unset it")
         except OncepoolError as error:
             fail(str(error))
         except OSError as error:
             if error.errno == errno.EPIPE:
                 raise  # whoever read has enough
             fail(": ".join(filter(None, (error.filename, error.strerror or str(error)))))
+
+
+def _variable(error: typer.BadParameter) -> str | None:
+    """The variable, and its value, that an option or argument has a wrong value from."""
+    context, option = error.ctx, error.param
+    if context is None or option is None or option.name is None:
+        return None
+    source = context.get_parameter_source(option.name)
+    if source is None or source.name != "ENVIRONMENT" or not isinstance(option.envvar, str):
+        return None
+    return f"{option.envvar} = {os.environ.get(option.envvar)!r}"
 
 
 def _unreadable(args: Sequence[str]) -> Iterator[str]:

@@ -33,8 +33,9 @@ _SERVER_SIDE: Final = {
 Settings of the session and no start-up options, which poolers refuse; through a Unix socket they
 are ignored."""
 
-_TRANSACTIONS_TIMED: Final = 170_000
-"""Since that version a database or a role may end transactions that take long, whatever they do."""
+_LET_LIVE: Final = {"idle_session_timeout": 140_000, "transaction_timeout": 170_000}
+"""What a database or a role may end sessions and transactions by that are at work, or wait for it;
+and since which version."""
 _FORMS: Final = {"DateStyle": "ISO", "array_nulls": "on", "extra_float_digits": "1"}
 """Whatever the database or the role has: psycopg reads times in no other form, and writes NULL in
 an array as that word; of seconds since the epoch all digits count."""
@@ -54,9 +55,9 @@ def open_connection(
     Its cursors read times beyond all clocks as the nearest ones that can be counted with.
     `name` is what pg_stat_activity shows. `timeouts` are settings of the session in seconds, as
     lock_timeout; 0 = none. A transaction takes as long as it does, whatever the database has: what
-    was sent or run in one that is ended would be again, for ever. `prepare_threshold` is how often
-    a statement runs before the server keeps it, plan included; None = never, as plans made while
-    tables were empty are bad later.
+    was sent or run in one that is ended would be again, for ever. So does what comes between two of
+    them, as a call outside. `prepare_threshold` is how often a statement runs before the server
+    keeps it, plan included; None = never, as plans made while tables were empty are bad later.
     `made` has it before its first statement, which nothing else bounds: so it can be cut.
     """
     connection = psycopg.connect(
@@ -75,10 +76,7 @@ def open_connection(
     )
     # Whatever the database has: in any other, who was waited for makes a transaction fail.
     connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
-    wanted = {name: f"{milliseconds(seconds)}ms" for name, seconds in (timeouts or {}).items()}
-    settings = _SERVER_SIDE | _FORMS | wanted
-    if connection.info.server_version >= _TRANSACTIONS_TIMED:
-        settings = {"transaction_timeout": "0"} | settings
+    settings = _session_settings(connection.info.server_version, timeouts or {})
     try:
         made(connection)
         connection.execute(
@@ -90,6 +88,12 @@ def open_connection(
         connection.close()
         raise
     return connection
+
+
+def _session_settings(version: int, timeouts: Mapping[str, float]) -> dict[str, str]:
+    wanted = {name: f"{milliseconds(seconds)}ms" for name, seconds in timeouts.items()}
+    lives = {name: "0" for name, since in _LET_LIVE.items() if version >= since}
+    return lives | _SERVER_SIDE | _FORMS | wanted
 
 
 @contextmanager

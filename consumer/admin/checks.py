@@ -8,29 +8,23 @@ import sys
 import time
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
 
 import orjson
-import psycopg
-import redis
 
+from consumer.admin.finding import Finding
 from consumer.admin.kafka_admin import KafkaUnreachable, admin_client, metadata
 from consumer.admin.other_apps import groups_beside
-from consumer.config.masking import mask_url
+from consumer.admin.store_checks import check_database, check_redis
 from consumer.config.packages import hidden_package
 from consumer.config.settings import Settings, variable
 from consumer.intake.events import Assigned, Trouble
 from consumer.intake.kafka import Kafka
-from feedback.errors import JournalError, OncepoolError, SchemaMissing
-from feedback.journal.connections import open_connection
-from feedback.journal.migrations import check_schema
+from feedback.errors import OncepoolError
 from feedback.metrics.exposition import available
 from processing.cluster.other_groups import ADVICE, in_words
 from processing.logs import get_logger
 
-CONNECT_TIMEOUT = 5
 JOIN_TIMEOUT = 10.0
 
 HANDLES = "oncepool check: "
@@ -52,16 +46,6 @@ os._exit(0)
 One line on standard output, among those that an app may write there, says which types it handles.
 Threads of the app and what it does at its exit are not waited for.
 """
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """One thing that was looked at."""
-
-    check: str
-    state: Literal["ok", "warning", "wrong"]
-    detail: str
-    advice: str = ""
 
 
 def run_checks(settings: Settings) -> list[Finding]:
@@ -135,53 +119,6 @@ def check_protocol(settings: Settings, topic: str) -> Finding:
         return Finding("kafka", "ok", f"{detail}: classic with {settings.kafka_assignor} is used")
     advice = 'set kafka_protocol to "auto" or "classic", or turn it on in the broker'
     return Finding("kafka", "wrong", detail, advice)
-
-
-def check_database(settings: Settings) -> list[Finding]:
-    """PostgreSQL answers and has the journal of this version."""
-    try:
-        with open_connection(settings.database_url, "oncepool check") as connection:
-            version = connection.info.server_version // 10_000
-            found = [Finding("database", "ok", f"PostgreSQL {version} answers")]
-            check_schema(connection, settings.database_schema)
-    except psycopg.Error as error:
-        advice = "correct database_url or start PostgreSQL"
-        return [Finding("database", "wrong", mask_url(str(error).strip()), advice)]
-    except JournalError as error:
-        if isinstance(error, SchemaMissing) and settings.migrate_on_start:
-            return [*found, Finding("database", "ok", "`run` makes the journal: migrate_on_start")]
-        return [*found, Finding("database", "wrong", error.what, error.advice)]
-    schema = settings.database_schema
-    return [*found, Finding("database", "ok", f"schema {schema} is up to date")]
-
-
-def check_redis(settings: Settings) -> list[Finding]:
-    """Redis answers and does not throw statuses away."""
-    client = redis.Redis.from_url(
-        settings.redis_url, socket_timeout=CONNECT_TIMEOUT, socket_connect_timeout=CONNECT_TIMEOUT
-    )
-    try:
-        client.ping()
-        information: dict[str, Any] = client.info()
-    except (redis.RedisError, OSError) as error:
-        advice = "correct redis_url or start Redis"
-        return [Finding("redis", "wrong", mask_url(str(error)), advice)]
-    finally:
-        client.close()
-    name = "Valkey" if "valkey_version" in information else "Redis"
-    version = information.get("valkey_version") or information.get("redis_version")
-    findings = [Finding("redis", "ok", f"{name} {version} answers")]
-    policy = information.get("maxmemory_policy", "noeviction")
-    if policy != "noeviction":
-        findings.append(
-            Finding(
-                "redis",
-                "warning",
-                f"maxmemory-policy is {policy}: statuses may vanish before they are read",
-                "set maxmemory-policy to noeviction and give it enough memory",
-            )
-        )
-    return findings
 
 
 def check_app(settings: Settings) -> list[Finding]:

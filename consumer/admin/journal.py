@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, Final
 
 import psycopg
+from psycopg import errors
 
 from consumer.config.masking import mask_url
 from consumer.config.settings import Settings
@@ -32,6 +33,26 @@ class JournalContended(JournalRefused):
     """PostgreSQL ended a statement that may go well the next time: others were in its way."""
 
 
+NOTHING_DONE: Final = (JournalBusy, JournalRefused)
+"""Errors after which nothing stands of the transaction that was to do something."""
+
+_ADVICE: Final[tuple[tuple[type[psycopg.Error], str], ...]] = (
+    (errors.LockNotAvailable, "end transactions that stay open, then try again"),
+    (
+        errors.QueryCanceled,
+        "try again, and raise the statement_timeout of its role or database if there is one",
+    ),
+    (errors.DeadlockDetected, "try again"),
+    (errors.SerializationFailure, "try again"),
+    (errors.InsufficientPrivilege, "look at the rights of its user"),
+    (
+        errors.ReadOnlySqlTransaction,
+        "name the primary in {setting}, or turn off its default_transaction_read_only",
+    ),
+)
+"""What to do, with a place for the setting that names the database."""
+
+
 @contextmanager
 def explained(setting: str = "database_url", *, connected: bool = False) -> Iterator[None]:
     """Turns errors of PostgreSQL into ConsumerErrors that say what to do.
@@ -45,38 +66,48 @@ def explained(setting: str = "database_url", *, connected: bool = False) -> Iter
 
 
 def _in_words(error: psycopg.Error, setting: str, *, connected: bool) -> ConsumerError:
-    said = _said(error)
-    if isinstance(error, psycopg.errors.LockNotAvailable):
-        return JournalContended(
-            f"others use the tables without a pause: {said}; end transactions that stay open, then"
-            " try again"
-        )
-    if isinstance(error, psycopg.errors.QueryCanceled) or is_lock_race(error):
-        return JournalContended(f"the database ended the statement, undone: {said}; try again")
+    said, advice = said_by(error), advice_of(error, setting)
+    if isinstance(error, errors.LockNotAvailable):
+        return JournalContended(f"others use the tables without a pause: {said}; {advice}")
+    if isinstance(error, errors.QueryCanceled) or is_lock_race(error):
+        return JournalContended(f"the database ended the statement, undone: {said}; {advice}")
     if connected and is_cut(error):
         return JournalUnreachable(
             "the connection ended before the database had answered; if this was to change"
             f" something, nobody knows whether it did: look again: {said}"
         )
     if is_cut(error) or is_away(error):
-        what = f"the database does not answer; correct {setting} or start PostgreSQL"
-        if is_cut(error) and "FATAL:" in said:  # a server is there, and lets nobody in
-            what = f"the database refused the connection; correct {setting}, or what it names"
-        return JournalUnreachable(f"{what}: {said}")
+        what = "is out of what it needs" if _is_short(error) else "does not answer"
+        what = "refused the connection" if _is_refused(error) else what
+        return JournalUnreachable(f"the database {what}; {advice}: {said}")
     if error.sqlstate is None and isinstance(error, psycopg.ProgrammingError):
         return JournalRefused(f"{setting} can't be used, correct it: {said}")
-    return JournalRefused(f"the database refused: {said}{_advice(error)}")
+    return JournalRefused(f"the database refused: {said}" + (f"; {advice}" if advice else ""))
 
 
-def _advice(error: psycopg.Error) -> str:
-    if isinstance(error, psycopg.errors.InsufficientPrivilege):
-        return "; look at the rights of its user"
-    if isinstance(error, psycopg.errors.ReadOnlySqlTransaction):
-        return "; it takes no writes, as a standby: name the primary"
-    return ""
+def advice_of(error: psycopg.Error, setting: str) -> str:
+    """What to do about it; empty where nobody knows. `setting` names the database."""
+    known = next((text for kind, text in _ADVICE if isinstance(error, kind)), "")
+    if not known and _is_refused(error):
+        known = "correct {setting}, or what it names"
+    if not known and _is_short(error):
+        known = "give it more of what it names"
+    if not known and (is_cut(error) or is_away(error)):
+        known = "correct {setting} or start PostgreSQL"
+    return known.format(setting=setting)
 
 
-def _said(error: psycopg.Error) -> str:
+def _is_refused(error: psycopg.Error) -> bool:
+    """Whether a server is there that lets nobody in."""
+    return is_cut(error) and "FATAL:" in str(error)
+
+
+def _is_short(error: psycopg.Error) -> bool:
+    """Whether it answers, and lacks disk space, memory or connections."""
+    return error.sqlstate is not None and error.sqlstate.startswith("53")
+
+
+def said_by(error: psycopg.Error) -> str:
     """What PostgreSQL said, its details too, in one line."""
     return mask_url("; ".join(line.strip() for line in str(error).strip().splitlines()))
 

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import redis
 
+from consumer.admin.redis_errors import RedisProblem
 from consumer.config.loader import nearest
-from consumer.config.masking import mask_url
 from consumer.config.settings import Settings
 from feedback.errors import LimitsUnclear, StoreUnavailable
 from feedback.operations.operator_changes import OperatorChange
@@ -35,10 +35,9 @@ def limits_redis(settings: Settings, holds: str = LAST_HOLD) -> Iterator[redis.R
     except LimitsUnclear:
         raise
     except (redis.RedisError, OSError, StoreUnavailable) as error:
-        said = mask_url(str(error)).rstrip(".")
+        problem = RedisProblem.of(error)
         raise StoreUnavailable(
-            f"limits are kept in Redis, and it does not answer: {said}; correct redis_url or start"
-            f" Redis. {holds}"
+            f"limits are kept in Redis, and it {problem}; {problem.advice}. {holds}"
         ) from None
 
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from consumer.admin.cancelling import Cancelled
+from consumer.admin.journal import NOTHING_DONE
 from feedback.contract.states import FINAL
 from feedback.errors import OncepoolError
 from feedback.operations.explanations import Refusal
@@ -29,23 +30,25 @@ class MoveOutcome:
     problem: str = ""
     """Why it broke off, where it did."""
     unsure: list[str] = field(default_factory=list)
-    """Those that it is at: where it broke off they may have been moved, or not."""
+    """Those that it is at: where it broke off they may have been moved, or not, unless it is known
+    that they were not."""
+    _whole: bool = field(default=False, repr=False)
     _left: dict[str, None] = field(default_factory=dict, repr=False)
     _may_run: list[Refusal] = field(default_factory=list, repr=False)
     """Those of the refused that are being ended."""
 
     @property
     def untried(self) -> list[str]:
-        """Those that are to be moved, and that it has not come to."""
+        """Those that are to be moved, and that it has not come to, or of which nothing stands."""
         return list(self._left)
 
     def plan(self, names: Iterable[str]) -> None:
         """These are to be moved, too."""
         self._left |= dict.fromkeys(names)
 
-    def begin(self, batch: Sequence[Any]) -> None:
-        """These are being moved now."""
-        self.unsure = [*map(str, batch)]
+    def begin(self, batch: Sequence[Any], *, whole: bool = False) -> None:
+        """These are being moved now. `whole`: all in one transaction, and nowhere else."""
+        self.unsure, self._whole = [*map(str, batch)], whole
         for name in self.unsure:
             self._left.pop(name, None)
 
@@ -56,14 +59,17 @@ class MoveOutcome:
         self.unsure = []
 
     def broke_off(self, error: OncepoolError) -> None:
-        """It came to no end."""
+        """It came to no end. What the database has refused was left as it was."""
         self.problem = str(error)
+        if self._whole and isinstance(error, NOTHING_DONE):
+            self._left = dict.fromkeys(self.unsure) | self._left
+            self.unsure = []
 
     def end_those_that_run(self) -> list[Refusal]:
         """Of the refused those that may run: they are being ended now, and refused no more."""
         self._may_run = [one for one in self.refused if one.state not in FINAL]
         self.refused = [one for one in self.refused if one.state in FINAL]
-        self.unsure = [one.id for one in self._may_run]
+        self.unsure, self._whole = [one.id for one in self._may_run], False
         return self._may_run
 
     def withdrew(self, rows: Sequence[Row]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import redis
 
-from consumer.config.masking import mask_url
+from consumer.admin.redis_errors import RedisProblem
 from consumer.config.settings import Settings
 from feedback.errors import StoreUnavailable
 from processing.cluster.instances import connect, instances
@@ -39,5 +39,5 @@ def unanswered() -> Iterator[None]:
         yield
     except (redis.RedisError, OSError) as error:
         raise StoreUnavailable(
-            f"what runs right now is in Redis, which does not answer: {mask_url(str(error))}"
+            f"what runs right now is in Redis, which {RedisProblem.of(error)}"
         ) from None

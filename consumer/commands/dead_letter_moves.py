@@ -184,7 +184,7 @@ class _DeadLetterSession:
         """Each becomes a request, in a transaction of its own."""
         for batch in batches(numbers, "retry"):
             for number in batch:
-                self._moves.begin([number])
+                self._moves.begin([number], whole=True)
                 made = retry_letter(
                     self._connection, number, self._by, id=id, type=type, schema=self._schema
                 )
@@ -216,7 +216,7 @@ class _DeadLetterSession:
     def drop_messages(self, numbers: Sequence[int]) -> None:
         """Deletes them."""
         for batch in batches(numbers, "drop"):
-            self._moves.begin(batch)
+            self._moves.begin(batch, whole=True)
             missed = drop_letters(self._connection, batch, self._by, schema=self._schema)
             gone = sorted(set(batch) - {int(one.id) for one in missed})
             self._moves.done([_row(number, "dropped") for number in gone], missed)

@@ -107,9 +107,9 @@ def told(moves: MoveOutcome, doing: str, *, json: bool) -> Iterator[None]:
     try:
         yield
     except OncepoolError as error:
+        moves.broke_off(error)
         if not (moves.rows or moves.refused or moves.unsure):
             raise
-        moves.broke_off(error)
         _show(moves, doing, json=json)
         complain([
             f"{name}: not known whether it was moved; look at it again" for name in moves.unsure
@@ -125,7 +125,7 @@ def move_all(
     """Moves requests, part by part, and publishes their statuses: `moves` has what became of it."""
     moves.plan(ids)
     for batch in batches(ids, doing):
-        moves.begin(batch)
+        moves.begin(batch, whole=True)
         outcome = move(batch)
         moves.done([as_row(one) for one in outcome.moved], outcome.refused)
         publisher.publish(one.status() for one in outcome.moved)

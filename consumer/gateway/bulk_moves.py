@@ -90,7 +90,7 @@ class JournalBulkMover:
         outcome.plan(wanted)
         for start in range(0, len(wanted), AT_ONCE):
             part = wanted[start : start + AT_ONCE]
-            outcome.begin(part)
+            outcome.begin(part, whole=True)
             try:
                 outcome.done(*await self._moved(move, part))
             except OncepoolError as error:

@@ -14,16 +14,23 @@ _SIZE = 12_000
 
 
 def takes_writes(connection: Connection, *, schema: str) -> bool:
-    """Tries a row in the journal and rolls it back; False where the server refuses it.
+    """As try_write(); False where the server refuses it.
 
-    The connection is in autocommit mode, outside of a transaction. Raises psycopg.Error where it is
-    lost meanwhile.
+    Raises psycopg.Error where the connection is lost meanwhile.
     """
     try:
-        with connection.transaction(force_rollback=True):
-            connection.execute(query("probe_write", schema), [os.urandom(_SIZE)])
+        try_write(connection, schema=schema)
     except psycopg.Error:
         if connection.closed:
             raise
         return False
     return True
+
+
+def try_write(connection: Connection, *, schema: str) -> None:
+    """Tries a row in the journal and rolls it back. Raises psycopg.Error.
+
+    The connection is in autocommit mode, outside of a transaction.
+    """
+    with connection.transaction(force_rollback=True):
+        connection.execute(query("probe_write", schema), [os.urandom(_SIZE)])

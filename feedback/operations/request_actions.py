@@ -13,11 +13,12 @@ from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final, Literal, NamedTuple
 
-from psycopg import errors
+from psycopg import Error, errors
 
 from feedback.contract.headers import reply_channel
 from feedback.contract.payloads import parse_json, refuse_deep, write_json
 from feedback.contract.states import CANCELLED, State
+from feedback.errors import OncepoolError
 from feedback.journal.connections import Connection, notify_due
 from feedback.journal.queries import query
 from feedback.journal.rows import readable_headers
@@ -85,6 +86,10 @@ class TransitionOutcome(NamedTuple):
 
     moved: list[Moved]
     refused: list[Refusal]
+
+
+class PartlyMoved(OncepoolError):
+    """The journal refused one by one what it had not taken at once, and some were moved by then."""
 
 
 class ResultRefused(ValueError):
@@ -236,9 +241,14 @@ def _move(
     # moves or sees the other: the violation has waited for the other's end. The newest first, as
     # the older ones give way to it.
     moved = []
-    for (one,) in connection.execute(query("newest_first", schema), [wanted]).fetchall():
-        moved += _move_alone(connection, one, move)
-    return TransitionOutcome(moved, refuse(moved))
+    try:
+        for (one,) in connection.execute(query("newest_first", schema), [wanted]).fetchall():
+            moved += _move_alone(connection, one, move)
+        return TransitionOutcome(moved, refuse(moved))
+    except Error as error:
+        if not moved or connection.closed:
+            raise
+        raise PartlyMoved(f"the journal refused after some had been moved: {error}") from error
 
 
 def _move_alone(

@@ -14,7 +14,7 @@ from processing.worker.calls import DONE
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.dedup import has_expired
 from processing.worker.forks import FORK_GUARD
-from processing.worker.task import Task
+from processing.worker.task import CheckAnswer, Task
 
 TOO_LATE: Final = Outcome(
     State.REJECTED, EXPIRED, reason="its call did not happen, and it has expired since"
@@ -39,7 +39,7 @@ class Checks:
         _go_on_with(task, stored)
         task.end(doubt)
         if not_done is not None:
-            self._find_out(task, not_done, chunk)
+            self._find_out(task, stored, not_done, chunk)
         self._ends.write_once(task, stored.token or "", chunk)
         chunk.settle([task])
 
@@ -52,7 +52,7 @@ class Checks:
         """
         _go_on_with(task, stored)
         task.doubted_attempt = stored.attempt
-        if self._find_out(task, not_done, chunk):
+        if self._find_out(task, stored, not_done, chunk):
             self._ends.write_once(task, stored.token or "", chunk)
             chunk.settle([task])
             return
@@ -69,14 +69,16 @@ class Checks:
             request_id=task.envelope.id, type=task.envelope.type,
         )  # fmt: skip
 
-    def _find_out(self, task: Task, not_done: Outcome, chunk: ChunkRun) -> bool:
+    def _find_out(
+        self, task: Task, stored: StoredRequest, not_done: Outcome, chunk: ChunkRun
+    ) -> bool:
         """Ends it as its check says, `not_done` where nothing happened; False: it can't tell."""
         if task.handler is None:
             return False
-        answer, result = self._ask(task, task.handler, chunk)
-        if isinstance(answer, Done):
-            task.end(DONE, result)
-        elif isinstance(answer, NotDone):
+        answer = self._ask_once(task, task.handler, stored, chunk)
+        if isinstance(answer.said, Done):
+            task.end(DONE, answer.result)
+        elif isinstance(answer.said, NotDone):
             task.end(not_done)
         else:
             return False
@@ -91,15 +93,15 @@ class Checks:
         copy of what has ended. No start is counted: what is found out is the end of the last one.
         """
         task.doubted_attempt = stored.attempt
-        answer, result = self._ask(task, handler, chunk)
+        answer = self._ask_once(task, handler, stored, chunk)
         task.lost, task.losses = 0, []  # what died asked, and was no start
-        if isinstance(answer, Done):
-            task.end(DONE, result)
-        elif isinstance(answer, NotDone) and has_expired(task):
+        if isinstance(answer.said, Done):
+            task.end(DONE, answer.result)
+        elif isinstance(answer.said, NotDone) and has_expired(task):
             task.end(TOO_LATE)
         else:
             task.doubted_attempt = None
-            if isinstance(answer, NotDone):
+            if isinstance(answer.said, NotDone):
                 return None
             task.asked_run = stored.run
             return [task]
@@ -107,6 +109,19 @@ class Checks:
         self._ends.write(task, stored.token or "", chunk)
         chunk.settle([task])
         return []
+
+    def _ask_once(
+        self, task: Task, handler: Handler, stored: StoredRequest, chunk: ChunkRun
+    ) -> CheckAnswer:
+        """What the check says of a call; the same once more where its end is written once more.
+
+        That is so where the connection was lost while it was asked, or after that.
+        """
+        about = stored.run, stored.token
+        if task.answer is None or task.answer.about != about:
+            task.answer = CheckAnswer(about, *self._ask(task, handler, chunk))
+        chunk.clear()  # what comes of it takes what the database takes
+        return task.answer
 
     def _ask(
         self, task: Task, handler: Handler, chunk: ChunkRun
@@ -123,8 +138,6 @@ class Checks:
             name = task.envelope.id
             self._log.error("check failed", request_id=name, error=describe(error))
             return None, None
-        finally:
-            chunk.clear()  # what comes of it takes what the database takes
 
 
 def _go_on_with(task: Task, stored: StoredRequest) -> None:

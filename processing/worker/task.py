@@ -14,7 +14,7 @@ from feedback.contract.times import moment
 from feedback.journal.rows import StoredRequest
 from feedback.status.status import DEFAULT_TTL
 from processing.handlers.handler import Handler
-from processing.handlers.outcomes import Outcome
+from processing.handlers.outcomes import Done, NotDone, Outcome, Unknown
 from processing.handlers.request import FollowUp, Request
 
 _KEPT = frozenset({State.RUNNING, State.IN_DOUBT})
@@ -35,18 +35,31 @@ class LostStart(NamedTuple):
     code: str
 
 
+class CheckAnswer(NamedTuple):
+    """What the check of a request in doubt said."""
+
+    about: tuple[int, str | None]
+    """Run and token of the call that it was asked about."""
+    said: Done | NotDone | Unknown | None
+    """None where it failed."""
+    result: bytes | None
+    """As JSON, beside Done."""
+
+
 class Task:
     """A request, what the journal has of it, and how it ends."""
 
     __slots__ = (
-        "asked_run", "claim", "claimed_run", "deaths", "decoded", "doubted_attempt", "envelope",
-        "final", "fingerprint", "first_hold", "follow_ups", "handler", "hides_fingerprint",
-        "hold_open", "hold_was_open", "index", "losses", "lost", "now", "outcome", "payload",
-        "record", "reference", "result", "seconds", "started", "stored", "timeout", "traced",
-        "used", "window_start",
+        "answer", "asked_run", "claim", "claimed_run", "deaths", "decoded", "doubted_attempt",
+        "envelope", "final", "fingerprint", "first_hold", "follow_ups", "handler",
+        "hides_fingerprint", "hold_open", "hold_was_open", "index", "losses", "lost", "now",
+        "outcome", "payload", "record", "reference", "result", "seconds", "started", "stored",
+        "timeout", "traced", "used", "window_start",
     )  # fmt: skip
 
     traced: Any  # the context of its run's span; not set where that has none
+    answer: CheckAnswer | None
+    """What its check said, kept for when the end that it leads to has to be written once more."""
     first_hold: Outcome | None
     """What holds a claimed row back whose hold nobody has decided before."""
     hold_was_open: bool
@@ -102,6 +115,7 @@ class Task:
         """The number of this start where a row has it already."""
         self.doubted_attempt: int | None = None
         """The attempt in doubt whose end this copy finds out, without a start of its own."""
+        self.answer = None
         self.asked_run: int | None = None
         """The run in doubt whose check was asked for this copy, and could not tell."""
 

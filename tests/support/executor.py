@@ -112,6 +112,11 @@ class Bench:
             self._queries = Queries(self.url)
         return self._queries(statement, *values)
 
+    def end_session(self) -> None:
+        """Of its executor, whose latest connection is lost then."""
+        pid, _ = self.backends[-1]
+        assert self.query("SELECT pg_terminate_backend(%s, 10000)", pid) == [(True,)]
+
     def rows(self) -> dict[str, tuple[str, str]]:
         found = self.query(f"SELECT id, state, code FROM {self.schema}.requests")
         return {name: (state, code) for name, state, code in found}

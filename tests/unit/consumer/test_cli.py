@@ -246,6 +246,31 @@ def test_a_wrong_setting_is_exit_code_1(tmp_path: Path) -> None:
     assert "did you mean workers?" in result.stderr
 
 
+@pytest.mark.parametrize(
+    "arguments, name, value",
+    [
+        (("run",), "ONCEPOOL_READ_AGAIN", "maybe"),
+        (("gateway",), "ONCEPOOL_GATEWAY_PAGES", "maybe"),
+        (("status", "x"), "ONCEPOOL_JSON", "maybe"),
+        (("requests", "list"), "ONCEPOOL_LIST_LIMIT", "0"),
+        (("requests", "list"), "ONCEPOOL_LIST_STATE", "odd"),
+    ],
+)
+def test_a_wrong_value_in_the_environment_is_exit_code_1(
+    arguments: tuple[str, ...], name: str, value: str
+) -> None:
+    """As that of a setting which the settings read themselves."""
+    result = oncepool(*arguments, env={name: value})
+    assert result.exit_code == 1, result.output
+    assert result.stderr.startswith(f"oncepool: environment variable {name} = '{value}': ")
+    assert "Usage" not in result.output
+
+
+def test_a_wrong_option_is_wrong_usage_whatever_the_environment_has() -> None:
+    wrong = oncepool("requests", "list", "--limit", "0", env={"ONCEPOOL_LIST_LIMIT": "1"})
+    assert (wrong.exit_code, "Usage" in wrong.output) == (2, True)
+
+
 # check
 
 

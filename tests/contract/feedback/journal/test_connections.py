@@ -50,6 +50,18 @@ def test_a_transaction_takes_as_long_as_it_does_whatever_the_database_has(
             connection.execute("SELECT pg_sleep(0.1)")
 
 
+def test_a_session_may_be_idle_for_as_long_as_a_call_takes_whatever_the_database_has(
+    own_database: OwnDatabase,
+) -> None:
+    """Between two statements a worker asks a check, or makes a call."""
+    with psycopg.connect(own_database.url, autocommit=True) as server:
+        name = own_database.name
+        server.execute(f"ALTER DATABASE {name} SET idle_session_timeout = '100ms'".encode())
+        with open_connection(own_database.url, "test") as connection:
+            server.execute("SELECT pg_sleep(0.3)")
+            connection.execute("SELECT 1")
+
+
 def test_transactions_see_what_others_commit_whatever_the_database_has(
     stack: Stack, rows: WaitingRows
 ) -> None:

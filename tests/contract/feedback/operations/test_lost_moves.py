@@ -8,10 +8,12 @@ import orjson
 import psycopg
 import pytest
 
+from feedback.journal.migrations import migrate
 from feedback.operations.request_actions import By, drop, retry
 from stack import Stack
 from tests.support.commands import Commands, answer
 from tests.support.journal import Journal
+from tests.support.own_database import OwnDatabase
 from tests.support.proxy import Proxy, commit_after
 
 BY = By("ann")
@@ -52,6 +54,48 @@ def test_a_command_says_so_where_it_does_not_know_what_it_has_moved(
     assert (proxy.lost, ended.exit_code) == (1, 1), ended.output
     assert "r: not known whether it was moved; look at it again" in ended.stderr
     assert journal.get("r")["state"] == "waiting"
+
+
+@pytest.mark.parametrize("command", ["requests", "dead-letters"])
+def test_what_a_server_refuses_that_is_read_only_was_not_moved(
+    stack: Stack, own_database: OwnDatabase, prefix: str, command: str
+) -> None:
+    migrate(own_database.url, "oncepool")
+    journal = Journal(own_database.url, "oncepool")
+    journal.put("r")
+    journal.close()
+    own_database.set_read_only(read_only=True)
+    oncepool = Commands(stack, "oncepool", prefix)
+    ended = oncepool(command, "retry", "r", ONCEPOOL_DATABASE_URL=own_database.url)
+    assert ended.exit_code == 1
+    said = ended.stderr + str(ended.exception)
+    assert "read-only transaction" in said
+    assert "name the primary" in said
+    assert "not known" not in said
+
+
+def test_some_may_have_been_moved_where_they_are_refused_one_by_one(
+    journal: Journal, stack: Stack, prefix: str
+) -> None:
+    """Two of one reference are not moved at once; alone each has a transaction of its own."""
+    for name, day in (("newest", 3), ("older", 2), ("refused", 1)):
+        key = None if name == "refused" else "k"
+        journal.put(name, coalesce_key=key, produced_at=f"2026-01-0{day}T00:00:00Z")
+    journal.run(
+        "CREATE FUNCTION {s}.refuse() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE 'not this one'; END $$"
+    )
+    journal.run(
+        "CREATE CONSTRAINT TRIGGER late AFTER UPDATE ON {s}.requests DEFERRABLE INITIALLY DEFERRED"
+        " FOR EACH ROW WHEN (new.id = 'refused') EXECUTE FUNCTION {s}.refuse()"
+    )
+    oncepool = Commands(stack, journal.schema, prefix)
+    ended = oncepool("requests", "retry", "newest", "older", "refused", "--json")
+    assert ended.exit_code == 1, ended.output
+    told = answer(ended)
+    assert (sorted(told["unsure"]), told["untried"]) == (["newest", "older", "refused"], [])
+    assert "not this one" in told["problem"]
+    assert journal.get("newest")["state"] == "waiting"
 
 
 def test_dead_letters_that_a_command_did_not_come_to_are_told(

@@ -228,6 +228,18 @@ def test_an_end_that_the_database_refuses_is_left_to_the_next_time(bench: Bench)
     assert row(bench, "state, lost_claims") == ("in_doubt", 1)
 
 
+def test_what_a_check_said_outlives_the_connection_that_was_lost_meanwhile(
+    bench: Bench, asked: list[tuple[str, int, Any]], meanwhile: list[Callable[[], Any]]
+) -> None:
+    """Else one that takes longer than a session may be idle would be asked again for ever."""
+    bench.run(bench.record("done", "card.charge", {}))
+    meanwhile.append(bench.end_session)
+    [report] = ask(bench)
+    assert row(bench, COUNTED) == ("done", "ok", 1, 1, 1, 0, 0)
+    assert dict(report.counts) == {("card.charge", "done", "ok"): 1}
+    assert [name for name, _, _ in asked] == ["done"]
+
+
 def test_what_cannot_be_read_any_more_is_named(
     bench: Bench, capsys: pytest.CaptureFixture[str], asked: list[tuple[str, int, Any]]
 ) -> None:

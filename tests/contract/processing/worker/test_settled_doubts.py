@@ -125,6 +125,16 @@ def test_what_is_run_as_nothing_had_happened_is_the_next_attempt(
     assert asked == [("nothing", 1)]
 
 
+def test_what_the_check_said_outlives_the_connection_that_was_lost_meanwhile(
+    bench: Bench, asked: list[tuple[str, int]], meanwhile: list[Callable[[], Any]]
+) -> None:
+    bench.run(bench.record("nothing", "card.charge", {}))
+    meanwhile.append(bench.end_session)
+    bench.run(bench.record("nothing", "card.charge", {}))
+    assert asked == [("nothing", 1)]
+    assert counting(bench, "nothing") == ("in_doubt", 2, 2, 2, 0)
+
+
 def test_who_dies_while_the_check_is_asked_has_started_nothing(bench: Bench) -> None:
     bench.run(bench.record("nothing", "card.charge", {}))
     again = bench.record("nothing", "card.charge", {})

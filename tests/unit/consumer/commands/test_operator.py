@@ -9,7 +9,7 @@ import orjson
 import pytest
 import typer
 
-from consumer.admin.journal import JournalUnreachable
+from consumer.admin.journal import JournalContended, JournalUnreachable
 from consumer.admin.move_outcome import MoveOutcome
 from consumer.admin.moving import StatusPublisher
 from consumer.commands.operator import SHOWN, move_all, told
@@ -88,6 +88,28 @@ def test_what_was_moved_before_one_breaks_off_is_told(capsys: pytest.CaptureFixt
         assert f"and {AT_ONCE - SHOWN} more" in said
         assert f"{AT_ONCE} were not tried" in said
         assert "the database does not answer" in said
+
+
+def test_what_the_database_refused_to_move_was_not_moved(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    ids = [f"r{n}" for n in range(3 * AT_ONCE)]
+
+    def move(batch: Sequence[str]) -> TransitionOutcome:
+        if "r500" in batch:
+            raise JournalContended("the database ended the statement, undone")
+        return TransitionOutcome([moved(one) for one in batch], [])
+
+    moves = MoveOutcome()
+    with pytest.raises(typer.Exit) as ended, told(moves, "retry", json=True):
+        move_all(ids, "retry", move, Published(), moves)
+    assert ended.value.exit_code == 1
+    out, said = capsys.readouterr()
+    answer = orjson.loads(out)
+    assert len(answer["moved"]) == AT_ONCE
+    assert (answer["unsure"], answer["untried"]) == ([], ids[AT_ONCE:])
+    assert "not known" not in said
+    assert f"{2 * AT_ONCE} were not tried" in said
 
 
 def test_an_error_before_anything_was_tried_is_told_as_any_other() -> None:

@@ -1,0 +1,75 @@
+"""What `oncepool check` tries of the database and of Redis: that they answer, and take writes."""
+
+from __future__ import annotations
+
+import uuid
+from typing import Any, Final
+
+import psycopg
+import redis
+
+from consumer.admin.finding import Finding
+from consumer.admin.journal import advice_of, said_by
+from consumer.admin.redis_errors import RedisProblem
+from consumer.config.settings import Settings
+from feedback.errors import JournalError, SchemaMissing
+from feedback.journal.connections import open_connection
+from feedback.journal.migrations import check_schema
+from feedback.journal.probe import try_write
+
+CONNECT_TIMEOUT: Final = 5
+_KEY_STAYS: Final = 10
+"""Seconds for which the key that is tried may stay, where it could not be deleted."""
+
+
+def check_database(settings: Settings) -> list[Finding]:
+    """PostgreSQL answers, has the journal of this version, and takes writes there."""
+    schema = settings.database_schema
+    found: list[Finding] = []
+    try:
+        with open_connection(settings.database_url, "oncepool check") as connection:
+            version = connection.info.server_version // 10_000
+            found.append(Finding("database", "ok", f"PostgreSQL {version} answers"))
+            check_schema(connection, schema)
+            found.append(Finding("database", "ok", f"schema {schema} is up to date"))
+            try_write(connection, schema=schema)
+    except psycopg.Error as error:
+        advice = advice_of(error, "database_url") or "see to what it names"
+        return [*found, Finding("database", "wrong", said_by(error), advice)]
+    except JournalError as error:
+        if isinstance(error, SchemaMissing) and settings.migrate_on_start:
+            return [*found, Finding("database", "ok", "`run` makes the journal: migrate_on_start")]
+        return [*found, Finding("database", "wrong", error.what, error.advice)]
+    return found
+
+
+def check_redis(settings: Settings) -> list[Finding]:
+    """Redis answers, takes writes and does not throw statuses away."""
+    found: list[Finding] = []
+    client = redis.Redis.from_url(
+        settings.redis_url, socket_timeout=CONNECT_TIMEOUT, socket_connect_timeout=CONNECT_TIMEOUT
+    )
+    try:
+        client.ping()
+        found += _kind_of_redis(client.info())
+        key = f"{settings.redis_prefix}:check:{uuid.uuid4().hex}"
+        client.set(key, b"", ex=_KEY_STAYS)
+        client.delete(key)
+    except (redis.RedisError, OSError) as error:
+        problem = RedisProblem.of(error)
+        found.append(Finding("redis", "wrong", f"it {problem}", problem.advice))
+    finally:
+        client.close()
+    return found
+
+
+def _kind_of_redis(information: dict[str, Any]) -> list[Finding]:
+    name = "Valkey" if "valkey_version" in information else "Redis"
+    version = information.get("valkey_version") or information.get("redis_version")
+    found = [Finding("redis", "ok", f"{name} {version} answers")]
+    policy = information.get("maxmemory_policy", "noeviction")
+    if policy != "noeviction":
+        detail = f"maxmemory-policy is {policy}: statuses may vanish before they are read"
+        advice = "set maxmemory-policy to noeviction and give it enough memory"
+        found.append(Finding("redis", "warning", detail, advice))
+    return found

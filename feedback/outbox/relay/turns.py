@@ -9,6 +9,7 @@ from typing import Final, Protocol
 
 from feedback.outbox.relay.batch import BackingOff, Batch, BatchMarks, ClaimedRow, RowRefusal
 from feedback.outbox.relay.database import Bounds, RelayDatabase
+from feedback.outbox.relay.marking import SetAside
 from feedback.outbox.relay.outage import RelayOutage
 from feedback.outbox.relay.releases import Releases
 
@@ -100,13 +101,14 @@ class SendTurns:
                     timeout = max(0.0, min(SEND_TIMEOUT, database.left()))
                     why = self._sender.send(batch, batch.to_send, timeout)
                 marks = batch.marks()
-                database.mark(marks)
+                aside = database.mark(marks)
         if not claimed:
             # Others have sent what was left, or it waits behind what backs off.
             self._brokers.rest()
             return 0
         self.sent += len(marks.sent)
         self._tell(marks, claimed)
+        self._tell_aside(aside, claimed)
         self._asks = False
         if why is not None:
             self._failed(why)
@@ -151,3 +153,12 @@ class SendTurns:
                     "sender %s: %d requests not sent, to be tried again, first %s: %s",
                     self._name, number, first, why,
                 )  # fmt: skip
+
+    def _tell_aside(self, aside: Sequence[SetAside], rows: Sequence[ClaimedRow]) -> None:
+        ids = {row.seq: row.id for row in rows}
+        for one in aside:
+            log.error(
+                "sender %s: request %s is a dead letter of the outbox, as what became of it"
+                " can't be written: %s",
+                self._name, ids[one.seq], one.why,
+            )  # fmt: skip

@@ -207,9 +207,10 @@ class TopicSender:
         another one was refused says nothing of it.
         """
         refusals = {
-            seq: refusal
-            for seq, report in known.items()
-            if (refusal := self._refusal(report, alone=seq in alone)) is not None
+            row.seq: refusal
+            for row in rows
+            if row.seq in known
+            and (refusal := self._refusal(row, known[row.seq], alone=row.seq in alone)) is not None
         }
         of_topic = next((refusals[s] for s, one in known.items() if _is_of_topic(one)), None)
         if of_topic is not None:
@@ -226,10 +227,12 @@ class TopicSender:
             if refusal is not None:
                 batch.refused(row.seq, refusal)
 
-    def _refusal(self, report: RowReport, *, alone: bool) -> RowRefusal | None:
+    def _refusal(self, row: ClaimedRow, report: RowReport, *, alone: bool) -> RowRefusal | None:
         if report.error is None:
             return None
-        code = topic_refusal(report.error) or (message_refusal(report.error) if alone else None)
+        code = topic_refusal(report.error)
+        if code is None and alone:
+            code = message_refusal(report.error, row.created_at.timestamp())
         return None if code is None else RowRefusal(code, f"{self._topic}: {report.error.str()}")
 
     def _trouble(

@@ -177,6 +177,25 @@ def test_rows_of_one_key_that_brokers_refuse_are_undeliverable_each(
     assert ids(stack, name) == ["good"]
 
 
+def test_a_row_that_is_older_than_its_topic_takes_is_told_from_one_of_a_clock_that_is_ahead(
+    outbox_: Outbox, rounds: Callable[[str], Rounds], topic: Callable[..., str]
+) -> None:
+    with psycopg.connect(outbox_.url) as connection:
+        for name in ("old", "ahead", "good"):
+            outbox.add(connection, "t", {}, request_id=name)
+    for name, hours in (("old", -2), ("ahead", 2)):
+        outbox_.run(
+            f"UPDATE :schema.requests SET created_at = now() + interval '{hours} h'"
+            f" WHERE id = '{name}'"
+        )
+    limit = {f"message.timestamp.{side}.max.ms": "3600000" for side in ("before", "after")}
+    rounds(topic(**limit)).round()
+    found = outbox_.rows("SELECT id, state, code FROM :schema.requests")
+    assert {row["id"]: (row["state"], row["code"]) for row in found} == {
+        "old": ("unsent", "too_old"), "ahead": ("unsent", "clock_ahead"), "good": ("sent", None),
+    }  # fmt: skip
+
+
 def test_rows_in_a_foreign_form_harm_themselves_alone(
     outbox_: Outbox,
     rounds: Callable[[str], Rounds],

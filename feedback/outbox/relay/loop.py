@@ -145,7 +145,7 @@ class SenderLoop(OutboxLoop):
         *,
         bounds: Bounds | None,
         policy: AnswerPolicy,
-        store: StatusStore | None,
+        store: StatusStore | None = None,
     ) -> None:
         super().__init__(url, sender)
         self._schema = schema

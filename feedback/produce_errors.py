@@ -5,6 +5,7 @@ What is not in it says nothing about a message: brokers are away, or busy, or sh
 
 from __future__ import annotations
 
+import time
 from typing import Final
 
 from confluent_kafka import KafkaError
@@ -12,6 +13,7 @@ from confluent_kafka import KafkaError
 TOPIC_MISSING: Final = "topic_missing"
 TOO_LARGE: Final = "too_large"
 CLOCK_AHEAD: Final = "clock_ahead"
+TOO_OLD: Final = "too_old"
 
 _OF_TOPICS: Final = {
     KafkaError.UNKNOWN_TOPIC_OR_PART: TOPIC_MISSING,
@@ -28,7 +30,8 @@ _OF_MESSAGES: Final = {
     KafkaError.POLICY_VIOLATION: "refused",
     KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT: "refused",
 }
-
+_OLD: Final = 60.0
+"""Seconds. By a clock that is ahead, too, what it has just stamped is younger."""
 _ANOTHER: Final = KafkaError._INVALID_DIFFERENT_RECORD  # noqa: SLF001 - its public name
 """Another message of its set was refused, which newer brokers name."""
 
@@ -38,12 +41,16 @@ def topic_refusal(error: KafkaError) -> str | None:
     return _OF_TOPICS.get(error.code())
 
 
-def message_refusal(error: KafkaError) -> str | None:
+def message_refusal(error: KafkaError, made: float | None = None) -> str | None:
     """What is wrong with a message. Brokers say it of all that they get in one set.
 
-    So it is true of one that was sent alone.
+    So it is true of one that was sent alone. `made`: its time, in seconds since the epoch. Brokers
+    refuse it for a time ahead of theirs, and where a topic is told to for one that is long ago.
     """
-    return _OF_MESSAGES.get(error.code())
+    wrong = _OF_MESSAGES.get(error.code())
+    if wrong == CLOCK_AHEAD and made is not None and made < time.time() - _OLD:
+        return TOO_OLD
+    return wrong
 
 
 def in_doubt(error: KafkaError) -> bool:

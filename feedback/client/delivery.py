@@ -31,6 +31,7 @@ from feedback.message_size import BATCH
 from feedback.produce_errors import (
     CLOCK_AHEAD,
     TOO_LARGE,
+    TOO_OLD,
     TOPIC_MISSING,
     message_refusal,
     topic_refusal,
@@ -224,7 +225,7 @@ def _not_sent(message: KafkaMessage, error: confluent_kafka.KafkaException) -> E
             " reference to its content, or raise message.max.bytes of this producer, and"
             f" max.message.bytes of topic {message.topic!r}"
         )
-    return DeliveryFailed({message.id: _cause(message.topic, cause)})
+    return DeliveryFailed({message.id: _cause(message, cause)})
 
 
 def _reported(
@@ -240,16 +241,17 @@ def _reported(
             f" ({error.str()}): send a reference to its content, or raise max.message.bytes and"
             " segment.bytes of the topic"
         )
-    return _cause(message.topic, error)
+    return _cause(message, error)
 
 
-def _cause(topic: str, error: confluent_kafka.KafkaError) -> str:
+def _cause(message: KafkaMessage, error: confluent_kafka.KafkaError) -> str:
+    topic = message.topic
     if topic_refusal(error) == TOPIC_MISSING:
         return (
             f"topic {topic!r} does not exist. Create it (`oncepool topics create`), or correct "
             "ONCEPOOL_KAFKA_TOPIC or ONCEPOOL_KAFKA_TOPICS"
         )
-    wrong = message_refusal(error)
+    wrong = message_refusal(error, message.timestamp / 1000)
     if wrong == TOO_LARGE:
         return (
             f"{error.str()}: brokers say so of all messages that they get together. Lower"
@@ -259,5 +261,10 @@ def _cause(topic: str, error: confluent_kafka.KafkaError) -> str:
         return (
             f"{error.str()}: set the clock of this machine right, or raise"
             f" message.timestamp.after.max.ms of topic {topic!r}"
+        )
+    if wrong == TOO_OLD:
+        return (
+            f"{error.str()}: it was made longer ago than topic {topic!r} takes. Send it again, or"
+            " raise message.timestamp.before.max.ms of the topic"
         )
     return error.str()

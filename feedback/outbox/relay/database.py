@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Final, NamedTuple
 
-from feedback.outbox.names import SHARDS, in_schema, settled_channel
+from feedback.outbox.names import SHARDS, in_schema
 from feedback.outbox.relay.answers import AnswerPolicy
-from feedback.outbox.relay.batch import NOT_CONFIRMED, BackingOff, BatchMarks, ClaimedRow, PutOff
+from feedback.outbox.relay.batch import NOT_CONFIRMED, BatchMarks, ClaimedRow
+from feedback.outbox.relay.marking import MarkWriter, SetAside
 from feedback.outbox.relay.reading import as_message
 from feedback.outbox.relay.transactions import idle_left, transaction
-from feedback.outbox.relay.window import SILENCE, TOO_LATE, window_values
-from feedback.outbox.rows import as_json
+from feedback.outbox.relay.window import TOO_LATE, window_values
 from feedback.postgres import Connection
-from feedback.sql_times import nearest
 
 _SHARDS: Final = """
 INSERT INTO :schema.shards (sender, shard) SELECT %s, generate_series(0, %s)
@@ -36,10 +34,14 @@ WHERE s.sender = %s AND s.shard >= %s AND s.shard < %s
 ORDER BY s.shard LIMIT %s
 FOR UPDATE OF s SKIP LOCKED
 """
+_BACKING_OFF: Final = """
+(CASE WHEN b.state = 'unsent' AND b.next_at IS NOT NULL THEN coalesce(sha256(b.key), '') END)
+"""
+"""As its index has it: the hash of a row's key, NULL where it does not back off."""
 # A statement of its own, after the locks: what the last owner of a shard has written is seen.
 # The OFFSET has what backs off looked up by its key: as a join, all of it may be read for each row.
 # A row without a key has its id for one, which another may have as its key. That is looked up by
-# the index on ids, so not with characters beyond ASCII: a key may be any bytes, and no text.
+# the index on ids alone, so not with characters beyond ASCII: a key may be any bytes, and no text.
 _ROWS: Final = f"""
 SELECT seq, id, type, key, payload, headers::text,
     created_at, failures, coalesce({TOO_LATE}, false)
@@ -53,14 +55,17 @@ FROM (
             AND (u.next_at IS NULL OR u.next_at <= now())
             AND NOT EXISTS (
                 SELECT FROM :schema.requests b
-                WHERE b.state = 'unsent' AND b.next_at > now() AND b.sender = u.sender
-                    AND b.key = coalesce(u.key, convert_to(u.id, 'UTF8')) AND b.seq < u.seq
+                WHERE {_BACKING_OFF} = sha256(coalesce(u.key, convert_to(u.id, 'UTF8')))
+                    AND b.sender = u.sender AND b.next_at > now() AND b.seq < u.seq
                 OFFSET 0
             )
             AND NOT EXISTS (
-                SELECT FROM :schema.requests b
-                WHERE b.id = replace(encode(u.key, 'escape'), repeat(chr(92), 2), chr(92))
-                    AND b.key IS NULL
+                SELECT FROM (
+                    SELECT * FROM :schema.requests
+                    WHERE id = replace(encode(u.key, 'escape'), repeat(chr(92), 2), chr(92))
+                    OFFSET 0
+                ) AS b
+                WHERE b.key IS NULL
                     AND b.state = 'unsent' AND b.next_at > now() AND b.sender = u.sender
                     AND b.seq < u.seq
                 OFFSET 0
@@ -71,56 +76,21 @@ FROM (
 WHERE before < %(bytes)s
 ORDER BY seq
 """  # noqa: S608 - of constants
-_SENT: Final = f"""
-UPDATE :schema.requests
-SET state = 'sent', sends = sends + 1, tries = tries + 1, failures = 0, sent_at = now(),
-    next_at = {nearest("greatest(now(), not_before)")} + make_interval(secs => least(
-        {SILENCE} * 2 ^ least(tries, 30), greatest({SILENCE}, %(longest)s))),
-    code = NULL, error = NULL
-WHERE seq = ANY(%(rows)s) AND state = 'unsent'
-"""  # noqa: S608 - of constants
-# Answers are looked for by the time of a send. That it is no count of sends lets it go again for as
-# long as nobody has confirmed one.
-_IN_DOUBT: Final = """
-UPDATE :schema.requests SET sent_at = now()
-WHERE seq = ANY(%s) AND state = 'unsent' AND sent_at IS NULL
-"""
-_PUT_OFF: Final = """
-UPDATE :schema.requests
-SET next_at = now() + make_interval(secs => seconds), code = said.code, error = said.error
-FROM json_to_recordset(%s::json) AS said (n bigint, seconds float8, code text, error text)
-WHERE seq = n AND state = 'unsent'
-"""
 # What another relay writes now was due for it, and is passed by: nobody waits for the other here.
-_RELEASE: Final = """
+_RELEASE: Final = f"""
 UPDATE :schema.requests SET next_at = NULL
 WHERE seq = ANY(ARRAY(
-    SELECT seq FROM :schema.requests
-    WHERE sender = %s AND state = 'unsent' AND next_at > now() AND code = %s
+    SELECT seq FROM :schema.requests b
+    WHERE {_BACKING_OFF} IS NOT NULL AND sender = %s AND next_at > now() AND code = %s
         AND starts_with(error, %s)
     LIMIT %s FOR UPDATE SKIP LOCKED
 ))
-"""
-_COUNT_PUT_OFF: Final = """
-SELECT count(*) FROM :schema.requests
-WHERE sender = %s AND state = 'unsent' AND next_at > now() AND code = %s AND starts_with(error, %s)
-"""
-# What was sent before, or may have been, may have run all the same: its answer is still waited for.
-_REFUSED: Final = """
-UPDATE :schema.requests
-SET state = CASE WHEN seconds IS NOT NULL THEN state
-        WHEN sent_at IS NOT NULL THEN 'unanswered' ELSE 'undeliverable' END,
-    failures = failures + 1, next_at = now() + make_interval(secs => seconds), code = said.code,
-    error = said.error
-FROM json_to_recordset(%s::json) AS said (n bigint, seconds float8, code text, error text)
-WHERE seq = n AND state = 'unsent'
-RETURNING CASE WHEN state = 'unanswered' THEN pg_notify(%s, id) END
-"""
-_TOO_LATE: Final = """
-UPDATE :schema.requests SET state = 'unanswered', next_at = NULL, code = 'no_answer', error = NULL
-WHERE seq = ANY(%s) AND state = 'unsent'
-RETURNING pg_notify(%s, id)
-"""
+"""  # noqa: S608 - of constants
+_COUNT_PUT_OFF: Final = f"""
+SELECT count(*) FROM :schema.requests b
+WHERE {_BACKING_OFF} IS NOT NULL AND sender = %s AND next_at > now() AND code = %s
+    AND starts_with(error, %s)
+"""  # noqa: S608 - of constants
 
 
 _RELEASED: Final = 2_000
@@ -144,15 +114,11 @@ class RelayDatabase:
         self._connection = connection
         policy = policy or AnswerPolicy()
         self._window = window_values(policy)
-        self._longest = policy.longest
+        self._marks = MarkWriter(schema, policy)
         self._sender = sender
-        self._channel = settled_channel(schema)
         self._texts = {
             text: in_schema(text, schema).encode()
-            for text in (
-                *(_SHARDS, _LOCK, _ROWS, _SENT, _IN_DOUBT, _PUT_OFF, _RELEASE, _REFUSED),
-                *(_TOO_LATE, _COUNT_PUT_OFF),
-            )
+            for text in (_SHARDS, _LOCK, _ROWS, _RELEASE, _COUNT_PUT_OFF)
         }
         self._first = 0
         self._read = 0.0
@@ -215,26 +181,9 @@ class RelayDatabase:
         found = self._connection.execute(self._texts[_LOCK], [self._sender, first, end, most])
         return [shard for (shard,) in found]
 
-    def mark(self, marks: BatchMarks) -> None:
-        """Writes what became of the rows, in the transaction of their claim."""
-        if marks.sent:
-            values = {**self._window, "longest": self._longest, "rows": marks.sent}
-            self._connection.execute(self._texts[_SENT], values)
-        if marks.in_doubt:
-            self._connection.execute(self._texts[_IN_DOUBT], [list(marks.in_doubt)])
-        if marks.put_off:
-            self._connection.execute(self._texts[_PUT_OFF], [_said(marks.put_off)])
-        if marks.refused:
-            said = _said(marks.refused)
-            self._connection.execute(self._texts[_REFUSED], [said, self._channel])
-        if marks.too_late:
-            self._connection.execute(self._texts[_TOO_LATE], [list(marks.too_late), self._channel])
+    def mark(self, marks: BatchMarks) -> list[SetAside]:
+        """Writes what became of the rows, in the transaction of their claim.
 
-
-def _said(marks: Sequence[BackingOff | PutOff]) -> str:
-    return as_json(
-        [
-            {"n": seq, "seconds": seconds, "code": why.code, "error": why.error}
-            for seq, seconds, why in marks
-        ]
-    )
+        Returns those of which it can't be written.
+        """
+        return self._marks.write(self._connection, marks)

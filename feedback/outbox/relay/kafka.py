@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from confluent_kafka import KafkaError, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from feedback.client.kafka_log import OutageLog
 from feedback.message_size import LARGEST_MESSAGE, TOPIC_TAKES
@@ -67,6 +67,8 @@ class TopicSender:
         self._clock = clock
         self._together: RowProducer | None = None  # once it was open()
         self._apart: RowProducer | None = None  # once it was needed
+        self._unmade: str | None = None
+        """Why the last producer that was needed could not be made."""
         self._outages = OutageLog()
         self._max_bytes = 0
         self._in_sync: int | None = None
@@ -97,7 +99,7 @@ class TopicSender:
         if self._together is None or self._together.ended:
             self._together = self._made(together)
         self._stuck.look(self._leaders, self._clock())
-        return None
+        return self._unmade
 
     def check(self, row: ClaimedRow) -> RowRefusal | None:
         """Refuses what no broker would take."""
@@ -156,14 +158,22 @@ class TopicSender:
                 producer.close()
         self._together = self._apart = None
 
-    def _made(self, properties: Callable[[Mapping[str, Any], int], dict[str, Any]]) -> RowProducer:
-        made = self._connect(properties(self._given, self._max_bytes), logger=self._outages)
+    def _made(
+        self, properties: Callable[[Mapping[str, Any], int], dict[str, Any]]
+    ) -> RowProducer | None:
+        """A producer; None where there can be none, which is kept in mind."""
+        self._unmade = None
+        try:
+            made = self._connect(properties(self._given, self._max_bytes), logger=self._outages)
+        except KafkaException as error:
+            self._unmade = f"no producer for {self._topic} can be made: {error.args[0].str()}"
+            return None
         return RowProducer(self._topic, made, self._outages, clock=self._clock, spans=self._spans)
 
     def _send_together(self, rows: Sequence[ClaimedRow], end: float) -> dict[int, RowReport]:
         if self._together is None or self._together.ended:
             self._together = self._made(together)
-        return self._together.send(rows, end)
+        return {} if self._together is None else self._together.send(rows, end)
 
     def _send_apart(self, rows: Sequence[ClaimedRow], end: float) -> dict[int, RowReport]:
         """One row of each key at a time, and no more of a key of which one did not arrive."""
@@ -175,6 +185,8 @@ class TopicSender:
         while lanes and self._clock() < last:
             if self._apart is None or self._apart.ended:
                 self._apart = self._made(one_by_one)
+            if self._apart is None:
+                break
             wave = [lane.pop() for lane in lanes.values()]
             known |= self._apart.send(wave, end)
             for row in wave:
@@ -196,9 +208,10 @@ class TopicSender:
         another one was refused says nothing of it.
         """
         refusals = {
-            seq: refusal
-            for seq, report in known.items()
-            if (refusal := self._refusal(report, alone=seq in alone)) is not None
+            row.seq: refusal
+            for row in rows
+            if row.seq in known
+            and (refusal := self._refusal(row, known[row.seq], alone=row.seq in alone)) is not None
         }
         of_topic = next((refusals[s] for s, one in known.items() if _is_of_topic(one)), None)
         if of_topic is not None:
@@ -215,10 +228,12 @@ class TopicSender:
             if refusal is not None:
                 batch.refused(row.seq, refusal)
 
-    def _refusal(self, report: RowReport, *, alone: bool) -> RowRefusal | None:
+    def _refusal(self, row: ClaimedRow, report: RowReport, *, alone: bool) -> RowRefusal | None:
         if report.error is None:
             return None
-        code = topic_refusal(report.error) or (message_refusal(report.error) if alone else None)
+        code = topic_refusal(report.error)
+        if code is None and alone:
+            code = message_refusal(report.error, row.created_at.timestamp())
         return None if code is None else RowRefusal(code, f"{self._topic}: {report.error.str()}")
 
     def _trouble(
@@ -247,12 +262,12 @@ class TopicSender:
         return None
 
     def _failed(self) -> str | None:
-        """Why a producer has failed for good meanwhile."""
+        """Why a producer has failed for good meanwhile, or there is none."""
         for producer in (self._together, self._apart):
             if producer is not None and producer.failure is not None:
                 self.close()
                 return producer.failure
-        return None
+        return self._unmade
 
     def _are_stuck(self, confirmed: Mapping[bytes, int], late: Mapping[bytes, int]) -> bool:
         """Whether these rows are late for their partitions' sake. If so, that is kept in mind."""

@@ -16,6 +16,7 @@ from feedback.outbox.relay.answers import AnswerPace, AnswerPolicy
 from feedback.outbox.relay.database import Bounds, RelayDatabase
 from feedback.outbox.relay.outage import RelayOutage
 from feedback.outbox.relay.settling import Settling
+from feedback.outbox.relay.statuses import StatusReader
 from feedback.outbox.relay.turns import BatchSender, SendTurns
 from feedback.postgres import Connection, open_connection
 from feedback.status.store import StatusStore
@@ -144,12 +145,15 @@ class SenderLoop(OutboxLoop):
         *,
         bounds: Bounds | None,
         policy: AnswerPolicy,
+        store: StatusStore | None = None,
     ) -> None:
         super().__init__(url, sender)
         self._schema = schema
         self._sender = topic
         self._policy = policy
-        self._turns = SendTurns(sender, topic, bounds=bounds)
+        self._store = store
+        statuses = None if store is None else StatusReader(store)
+        self._turns = SendTurns(sender, topic, bounds=bounds, statuses=statuses)
         self._rows: RelayDatabase | None = None
 
     @property
@@ -195,6 +199,8 @@ class SenderLoop(OutboxLoop):
 
     def _close(self) -> None:
         self._sender.close()
+        if self._store is not None:
+            self._store.close()
 
 
 class ReadingLoop(OutboxLoop):

@@ -70,8 +70,11 @@ class Relay:
         self._loops: list[OutboxLoop] = []
         for sender, route in routes.items():
             topic = TopicSender(route.topic, route.kafka, spans=TRACING.spans())
+            asked = _store(route.redis, route.redis_prefix)
             self._loops.append(
-                SenderLoop(database_url, name, sender, topic, bounds=bounds, policy=policy)
+                SenderLoop(
+                    database_url, name, sender, topic, bounds=bounds, policy=policy, store=asked
+                )
             )
             store = _store(route.redis, route.redis_prefix)
             if store is not None:

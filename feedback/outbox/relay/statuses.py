@@ -7,6 +7,7 @@ import time
 from collections.abc import Sequence
 from typing import Final
 
+from feedback.contract.states import State
 from feedback.errors import StoreUnavailable
 from feedback.outbox.relay.answers import MOST_BYTES
 from feedback.outbox.relay.records import LeftOut
@@ -51,6 +52,23 @@ class StatusReader:
                 if size >= MOST_BYTES:
                     break
         return found
+
+    def with_consumers(self, ids: Sequence[str]) -> set[str]:
+        """Those that some consumer has, as far as their statuses can be read, and in LONG."""
+        there: set[str] = set()
+        left, end = list(ids), time.monotonic() + LONG
+        try:
+            while left and time.monotonic() < end:
+                found = self.read(left)
+                there.update(
+                    id_
+                    for id_, status in zip(left, found, strict=False)
+                    if status is not None and status.state is not State.ACCEPTED
+                )
+                left = left[len(found) :]
+        except StoreUnavailable:
+            pass
+        return there
 
     def _decoded(self, id_: str, value: bytes | None) -> Status | None:
         if value is None:

@@ -9,8 +9,10 @@ from typing import Final, Protocol
 
 from feedback.outbox.relay.batch import BackingOff, Batch, BatchMarks, ClaimedRow, RowRefusal
 from feedback.outbox.relay.database import Bounds, RelayDatabase
+from feedback.outbox.relay.marking import SetAside
 from feedback.outbox.relay.outage import RelayOutage
 from feedback.outbox.relay.releases import Releases
+from feedback.outbox.relay.statuses import StatusReader
 
 log = logging.getLogger("oncepool.relay")
 
@@ -53,10 +55,12 @@ class SendTurns:
         sender: BatchSender,
         *,
         bounds: Bounds | None = None,
+        statuses: StatusReader | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self._name = name
         self._sender = sender
+        self._statuses = statuses
         self._bounds = bounds or Bounds()
         self._brokers = RelayOutage(clock=clock)
         self._asks = False
@@ -99,14 +103,15 @@ class SendTurns:
                 if batch.to_send or batch.held:
                     timeout = max(0.0, min(SEND_TIMEOUT, database.left()))
                     why = self._sender.send(batch, batch.to_send, timeout)
-                marks = batch.marks()
-                database.mark(marks)
+                marks = self._with_doubts(batch.marks(), claimed)
+                aside = database.mark(marks)
         if not claimed:
             # Others have sent what was left, or it waits behind what backs off.
             self._brokers.rest()
             return 0
         self.sent += len(marks.sent)
         self._tell(marks, claimed)
+        self._tell_aside(aside, claimed)
         self._asks = False
         if why is not None:
             self._failed(why)
@@ -115,6 +120,18 @@ class SendTurns:
         elif batch.to_send and marks.refused:
             self._brokers.rest()  # they have answered, and took nothing
         return len(claimed)
+
+    def _with_doubts(self, marks: BatchMarks, rows: Sequence[ClaimedRow]) -> BatchMarks:
+        """What a consumer has was sent, by a relay that ended before it could mark that.
+
+        Asked before a row is a dead letter for good: then nobody looks for its answer any more.
+        """
+        last = {mark.seq for mark in marks.refused if mark.seconds is None}
+        if not last or self._statuses is None:
+            return marks
+        seqs = {row.id: row.seq for row in rows if row.seq in last}
+        sent = sorted(seqs[id_] for id_ in self._statuses.with_consumers(list(seqs)))
+        return marks._replace(in_doubt=(*marks.in_doubt, *sent))
 
     def _failed(self, why: str) -> None:
         self._asks = True
@@ -151,3 +168,12 @@ class SendTurns:
                     "sender %s: %d requests not sent, to be tried again, first %s: %s",
                     self._name, number, first, why,
                 )  # fmt: skip
+
+    def _tell_aside(self, aside: Sequence[SetAside], rows: Sequence[ClaimedRow]) -> None:
+        ids = {row.seq: row.id for row in rows}
+        for one in aside:
+            log.error(
+                "sender %s: request %s is a dead letter of the outbox, as what became of it"
+                " can't be written: %s",
+                self._name, ids[one.seq], one.why,
+            )  # fmt: skip

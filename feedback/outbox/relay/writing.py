@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import json
 import logging
+from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 import psycopg
 
 from feedback.outbox.names import CONFLICT, in_schema, settled_channel
 from feedback.outbox.relay.answers import Ended, Findings
+from feedback.outbox.relay.halves import in_ascii, write_in_halves
 from feedback.outbox.relay.records import LeftOut
 from feedback.postgres import Connection
 
 log = logging.getLogger("oncepool.relay")
 
-_OF_ALL: Final = ("08", "25", "40", "42", "53", "55", "57", "58", "XX")
-"""Classes of SQLSTATE that say nothing of what was written: the server has no room or is ending,
-another transaction was in the way, tables are missing."""
 _LONGEST_ERROR: Final = 1_000
 """Characters."""
 _SAID: Final = """
@@ -125,15 +124,10 @@ class FindingsWriter:
 
     def _ends(self, connection: Connection, ended: list[Ended]) -> list[Ended]:
         """What was news. In halves where they can't be written together."""
-        try:
-            return self._write_ends(connection, ended)
-        except psycopg.Error as error:
-            if connection.closed or not _is_of_one(error):
-                raise
-            if len(ended) == 1:
-                return self._end_plainly(connection, ended[0], error)
-        middle = len(ended) // 2
-        return [*self._ends(connection, ended[:middle]), *self._ends(connection, ended[middle:])]
+        gone, refused = self._written(connection, ended)
+        for one, error in refused:
+            gone += self._end_plainly(connection, one, error)
+        return gone
 
     def _end_plainly(
         self, connection: Connection, ended: Ended, error: psycopg.Error
@@ -145,19 +139,19 @@ class FindingsWriter:
         said = f"the answer can't be kept in this database: {why}"
         text = said if ended.error is None else f"{said}; its error: {ended.error}"
         plain = ended._replace(
-            code=_ascii(ended.code), result=None, error=_ascii(text)[:_LONGEST_ERROR]
+            code=in_ascii(ended.code), result=None, error=in_ascii(text)[:_LONGEST_ERROR]
         )
-        try:
-            return self._write_ends(connection, [plain])
-        except psycopg.Error as again:
-            if connection.closed or not _is_of_one(again):
-                raise
-            return []
+        gone, _ = self._written(connection, [plain])
+        return gone
 
-    def _write_ends(self, connection: Connection, ended: list[Ended]) -> list[Ended]:
+    def _written(
+        self, connection: Connection, ended: Sequence[Ended]
+    ) -> tuple[list[Ended], list[tuple[Ended, psycopg.Error]]]:
+        return write_in_halves(connection, ended, lambda some: self._write_ends(connection, some))
+
+    def _write_ends(self, connection: Connection, ended: Sequence[Ended]) -> list[Ended]:
         values = {"said": _said(ended), "inbox": self._inbox, "channel": self._channel}
-        with connection.transaction():
-            found = connection.execute(self._texts[_ENDED], values).fetchall()
+        found = connection.execute(self._texts[_ENDED], values).fetchall()
         news = {seq: refused for seq, refused, _ in found}
         return [_news(one, news[one.seq]) for one in ended if one.seq in news]
 
@@ -169,18 +163,7 @@ def _news(said: Ended, refused: str | None) -> Ended:
     return said._replace(state="undeliverable", code=CONFLICT, result=None, error=refused)
 
 
-def _is_of_one(error: psycopg.Error) -> bool:
-    """Whether it may be about a single end."""
-    if error.sqlstate is None:  # nothing was sent
-        return isinstance(error, psycopg.DataError)
-    return not error.sqlstate.startswith(_OF_ALL)
-
-
-def _ascii(text: str) -> str:
-    return text.encode("ascii", "backslashreplace").decode()
-
-
-def _said(ended: list[Ended]) -> str:
+def _said(ended: Sequence[Ended]) -> str:
     return json.dumps(
         [
             {

@@ -19,7 +19,14 @@ from tests.support.journal import Rival
 from tests.support.outbox import Outbox
 from tests.support.waiting import eventually
 
-MIGRATIONS = ["0001_requests", "0002_relay", "0003_answers", "0004_conflicts", "0005_adding"]
+MIGRATIONS = [
+    "0001_requests",
+    "0002_relay",
+    "0003_answers",
+    "0004_conflicts",
+    "0005_adding",
+    "0006_long_keys",
+]
 
 
 def found(outbox_: Outbox, *senders: str) -> list[tuple[str, bool]]:

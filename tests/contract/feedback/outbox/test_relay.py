@@ -112,6 +112,20 @@ def test_relays_side_by_side_send_each_row_once_and_keep_the_order_of_keys(
     assert times == {row["id"]: 1 + (row["seq"] in marked) for row in outbox_.rows()}
 
 
+def test_a_sender_that_no_producer_can_be_made_for_is_told_of_itself(
+    stack: Stack, outbox_: Outbox, topic: Callable[..., str], opened: ExitStack
+) -> None:
+    """The outbox is there, whatever the properties of a sender are."""
+    brokers = {"bootstrap.servers": stack.kafka}
+    wrong = {**brokers, "max.in.flight.requests.per.connection": "10"}  # and idempotent
+    routes = {"default": Route(topic(), brokers), "billing": Route("bills", wrong)}
+    one = opened.enter_context(Relay(outbox_.url, routes, schema=outbox_.schema))
+    add(outbox_, {"sender": "billing", "request_id": "bill"}, {"request_id": "order"})
+    eventually(lambda: "no producer for bills can be made" in str(one.states()[1].other), 30)
+    eventually(lambda: one.states()[1].database is None, 30)
+    eventually(lambda: outbox_.rows()[1]["state"] == "sent", 30)
+
+
 def test_a_sender_without_its_topic_disturbs_no_other_and_its_dead_letters_can_be_moved(
     stack: Stack,
     outbox_: Outbox,

@@ -18,6 +18,7 @@ from feedback.outbox.relay.batch import MOST_FAILURES
 from feedback.outbox.relay.database import RelayDatabase
 from feedback.outbox.relay.kafka import TopicSender
 from feedback.outbox.relay.settling import Settling
+from feedback.outbox.relay.statuses import StatusReader
 from feedback.outbox.relay.turns import SendTurns
 from feedback.postgres import open_connection
 from feedback.status.memory_store import MemoryStatusStore
@@ -31,9 +32,10 @@ class Rounds:
     """One relay; between its rounds so much time goes by that all is tried again."""
 
     def __init__(self, outbox_: Outbox, sender: TopicSender, later: Callable[[], None]) -> None:
+        self.store = MemoryStatusStore()
         self._outbox = outbox_
         self._later = later
-        self._turns = SendTurns("default", sender)
+        self._turns = SendTurns("default", sender, statuses=StatusReader(self.store))
         self._connection = open_connection(outbox_.url, "oncepool relay")
         self._database = RelayDatabase(self._connection, outbox_.schema, "default")
         self._database.prepare()
@@ -47,12 +49,20 @@ class Rounds:
 
     def settle(self, state: State) -> None:
         """Has all that was sent end so."""
-        store, now = MemoryStatusStore(), datetime.now(UTC)
         for row in self._outbox.rows():
             if row["state"] == "sent":
-                about = StatusFields(row["id"], row["type"], state, 1, code="ok", attempt=1, at=now)
-                store.write([StatusWrite(row["id"], about.encode(), 60)])
-        settling = Settling(self._outbox.schema, "default", store, AnswerPolicy(), inbox=False)
+                self.tell(row["id"], state)
+        self.look()
+
+    def tell(self, id_: str, state: State) -> None:
+        """Writes a status."""
+        now = datetime.now(UTC)
+        about = StatusFields(id_, "t", state, 1, code="ok", attempt=1, at=now)
+        self.store.write([StatusWrite(id_, about.encode(), 60)])
+
+    def look(self) -> None:
+        """Looks for answers, once for each row."""
+        settling = Settling(self._outbox.schema, "default", self.store, AnswerPolicy(), inbox=False)
         while settling.page(self._connection):
             pass
 
@@ -102,6 +112,53 @@ def test_all_rows_for_a_topic_that_is_missing_are_undeliverable(
     assert ends(outbox_) == {("undeliverable", "topic_missing"): 12}
 
 
+def test_a_row_that_ran_is_no_dead_letter_though_the_next_relay_could_not_send_it(
+    outbox_: Outbox,
+    rounds: Callable[[str], Rounds],
+    topic: Callable[..., str],
+    stack: Stack,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The relay that had sent it ended before it could mark that, and took it with it."""
+    with psycopg.connect(outbox_.url) as connection:
+        for name in ("ran", "waits", "lost"):
+            outbox.add(connection, "t", {}, request_id=name)
+    name = topic()
+
+    def ends_here(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    first = rounds(name)
+    with monkeypatch.context() as patched:
+        patched.setattr(RelayDatabase, "mark", ends_here)
+        with pytest.raises(KeyboardInterrupt):
+            first.round()
+    assert sorted(ids(stack, name)) == ["lost", "ran", "waits"]
+    one = rounds(f"none-{uuid.uuid4().hex}")
+    one.tell("ran", State.DONE)
+    one.tell("waits", State.RUNNING)
+    one.tell("lost", State.ACCEPTED)  # its producer's word
+    for _ in range(MOST_FAILURES):
+        one.round()
+    one.look()
+    found = outbox_.rows("SELECT id, state FROM :schema.all_requests")
+    assert {row["id"]: row["state"] for row in found} == {
+        "ran": "done", "waits": "unanswered", "lost": "undeliverable",
+    }  # fmt: skip
+
+
+def test_a_dead_letter_is_one_also_where_no_status_can_be_read(
+    outbox_: Outbox, rounds: Callable[[str], Rounds]
+) -> None:
+    with psycopg.connect(outbox_.url) as connection:
+        outbox.add(connection, "t", {})
+    one = rounds(f"none-{uuid.uuid4().hex}")
+    one.store.available = False
+    for _ in range(MOST_FAILURES):
+        one.round()
+    assert ends(outbox_) == {("undeliverable", "topic_missing"): 1}
+
+
 def test_rows_of_one_key_that_brokers_refuse_are_undeliverable_each(
     outbox_: Outbox, rounds: Callable[[str], Rounds], topic: Callable[..., str], stack: Stack
 ) -> None:
@@ -118,6 +175,25 @@ def test_rows_of_one_key_that_brokers_refuse_are_undeliverable_each(
         one.round()
     assert ends(outbox_) == {("undeliverable", "clock_ahead"): 3, ("sent", None): 1}
     assert ids(stack, name) == ["good"]
+
+
+def test_a_row_that_is_older_than_its_topic_takes_is_told_from_one_of_a_clock_that_is_ahead(
+    outbox_: Outbox, rounds: Callable[[str], Rounds], topic: Callable[..., str]
+) -> None:
+    with psycopg.connect(outbox_.url) as connection:
+        for name in ("old", "ahead", "good"):
+            outbox.add(connection, "t", {}, request_id=name)
+    for name, hours in (("old", -2), ("ahead", 2)):
+        outbox_.run(
+            f"UPDATE :schema.requests SET created_at = now() + interval '{hours} h'"
+            f" WHERE id = '{name}'"
+        )
+    limit = {f"message.timestamp.{side}.max.ms": "3600000" for side in ("before", "after")}
+    rounds(topic(**limit)).round()
+    found = outbox_.rows("SELECT id, state, code FROM :schema.requests")
+    assert {row["id"]: (row["state"], row["code"]) for row in found} == {
+        "old": ("unsent", "too_old"), "ahead": ("unsent", "clock_ahead"), "good": ("sent", None),
+    }  # fmt: skip
 
 
 def test_rows_in_a_foreign_form_harm_themselves_alone(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
 from typing import Any
 
@@ -102,3 +102,26 @@ def test_that_a_second_copy_was_refused_says_nothing_of_the_first() -> None:
     assert (found.sent, refused(found), found.in_doubt) == ([], [], (0,))
     found = marks({"r0": REFUSED}, {"r0": SILENT}, keys="k")
     assert (refused(found), found.in_doubt) == ([], (0,)), "nor the first of the second"
+
+
+def test_where_no_producer_for_single_rows_can_be_made_what_was_sent_counts_as_sent() -> None:
+    made: Iterator[Fates | KafkaException] = iter(
+        [{"r0": REFUSED, "r1": None}, KafkaException(KafkaError(KafkaError._INVALID_ARG))]
+    )
+
+    def connect(*_: Any, **__: Any) -> Played:
+        given = next(made)
+        if isinstance(given, KafkaException):
+            raise given
+        return Played(given)
+
+    sender = TopicSender(
+        "t", {}, connect=connect, limit=lambda *_: TopicLimit(), clock=lambda: 0.0
+    )  # fmt: skip
+    assert sender.open() is None
+    rows = [ClaimedRow(n, f"r{n}", "t", b"k%d" % n, b"{}", [], NOW, 0) for n in range(2)]
+    batch = Batch(rows, sender.check)
+    why = sender.send(batch, batch.to_send, 0.01)
+    assert why is not None
+    assert "no producer for t can be made" in why
+    assert batch.marks() == BatchMarks([1], [])

@@ -16,6 +16,7 @@ from feedback.outbox.relay import turns
 from feedback.outbox.relay.batch import BatchMarks, ClaimedRow
 from feedback.outbox.relay.database import Bounds
 from feedback.outbox.relay.kafka import TopicSender
+from feedback.outbox.relay.marking import SetAside
 from feedback.outbox.relay.topic import TopicLimit
 from feedback.partitions import LONGEST_PAUSE, partition_of
 
@@ -99,13 +100,14 @@ class Table:
     def left(self) -> float:
         return 60.0
 
-    def mark(self, marks: BatchMarks) -> None:
+    def mark(self, marks: BatchMarks) -> list[SetAside]:
         for seq in marks.sent:
             del self.unsent[seq]
         for seq, seconds, why in marks.put_off:
             self.rewritten += 1
             self._next_at[seq] = self.now + seconds, why.error
         assert (marks.refused, marks.too_late) == ([], ())
+        return []
 
     def longest(self) -> float:
         """Seconds until the last row is looked at."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable
 from typing import Any
 
@@ -51,3 +52,8 @@ class ScriptedService:
 
     def beats(self) -> list[dict[str, Any]]:
         return [f.facts for f in self.pool.maintenance.frames if isinstance(f, Heartbeat)]
+
+
+def term() -> None:
+    """As whoever stops a service, in a script."""
+    signal.raise_signal(signal.SIGTERM)

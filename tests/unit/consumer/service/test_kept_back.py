@@ -9,17 +9,17 @@ import pytest
 from consumer.service.service import EXIT_KILLED
 from consumer.service.signal_pipe import Signals
 from processing.pool.backlog import Backlog
-from tests.unit.consumer.service.test_service import Bench, term
+from tests.support.scripted_service import ScriptedService, term
 
 
 @pytest.fixture
-def bench() -> Iterator[Bench]:
+def bench() -> Iterator[ScriptedService]:
     signals = Signals()
-    yield Bench(signals)
+    yield ScriptedService(signals)
     signals.restore()
 
 
-def test_no_stop_waits_for_a_dead_workers_session(bench: Bench) -> None:
+def test_no_stop_waits_for_a_dead_workers_session(bench: ScriptedService) -> None:
     """It may stay for hours, and the next owner waits for it, too."""
     bench.pool.per_step, bench.pool.parks = 0, False
     bench.pool.waits = {("t", 0): Backlog(1, 0.0, "a", 1)}

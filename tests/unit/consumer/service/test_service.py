@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -17,7 +16,7 @@ from consumer.service import service as service_module
 from consumer.service.service import EXIT_CLEAN, EXIT_FATAL, EXIT_KILLED
 from consumer.service.signal_pipe import Signals
 from processing.ipc.frames import Counts, MaintenanceReady
-from tests.support.scripted_service import GRACE, A, ScriptedService
+from tests.support.scripted_service import GRACE, A, ScriptedService, term
 from tests.support.thread_starts import refusing
 
 
@@ -45,10 +44,6 @@ def said(
         return [*(told.out + told.err).splitlines(), *(r.getMessage() for r in caplog.records)]
 
     return lines
-
-
-def term() -> None:
-    signal.raise_signal(signal.SIGTERM)
 
 
 def test_it_starts_the_maintenance_then_workers_then_joins_and_ends_in_order(
@@ -430,7 +425,7 @@ from consumer.service.signal_pipe import Signals
 from processing.logs import get_logger
 from tests.support.fake_kafka import FakeKafka
 from tests.support.fake_pool import FakeSupervisor
-from tests.support.scripted_service import GRACE, A, ScriptedService
+from tests.support.scripted_service import GRACE, A, ScriptedService, term
 
 class Stuck(FakeKafka):
     def poll(self, most, timeout):

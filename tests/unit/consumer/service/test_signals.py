@@ -12,7 +12,7 @@ import pytest
 
 from consumer.service.service import EXIT_CLEAN, EXIT_FATAL
 from consumer.service.signal_pipe import Signals
-from tests.unit.consumer.service.test_service import Bench, term
+from tests.support.scripted_service import ScriptedService, term
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ def test_a_closed_terminal_is_a_signal_unless_it_is_to_be_ignored(ignored: bool)
 def test_a_closed_terminal_hastens_no_end_that_a_signal_began(
     signals: Signals, first: Callable[[], None]
 ) -> None:
-    bench = Bench(signals)
+    bench = ScriptedService(signals)
     bench.pool.per_step = 0
     bench.script = {
         5: lambda: bench.arrive(0, 1),
@@ -68,7 +68,7 @@ def test_a_closed_terminal_hastens_no_end_that_a_signal_began(
 
 
 def test_a_closed_terminal_hastens_no_end_that_an_error_began(signals: Signals) -> None:
-    bench = Bench(signals)
+    bench = ScriptedService(signals)
     bench.pool.per_step = 0
     bench.script = {
         5: lambda: bench.arrive(0, 1),

@@ -30,8 +30,8 @@ _OF_MESSAGES: Final = {
     KafkaError.POLICY_VIOLATION: "refused",
     KafkaError.UNSUPPORTED_FOR_MESSAGE_FORMAT: "refused",
 }
-_OLD: Final = 60.0
-"""Seconds. By a clock that is ahead, too, what it has just stamped is younger."""
+_OLD: Final = 600.0
+"""Seconds. By a clock that is ahead, too, what it has stamped is younger as long as it is tried."""
 _ANOTHER: Final = KafkaError._INVALID_DIFFERENT_RECORD  # noqa: SLF001 - its public name
 """Another message of its set was refused, which newer brokers name."""
 

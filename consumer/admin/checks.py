@@ -1,4 +1,4 @@
-"""What `oncepool check` tries: Kafka, the database, Redis, the app. Each says what to do."""
+"""What `oncepool check` tries: Kafka and the app, beside `store_checks`. Each says what to do."""
 
 from __future__ import annotations
 

@@ -25,6 +25,10 @@ class JournalBusy(JournalUnreachable):
     """PostgreSQL was not asked: others kept all connections that there are for it."""
 
 
+class JournalFull(JournalUnreachable):
+    """PostgreSQL has undone a statement for lack of disk space or memory."""
+
+
 class JournalRefused(ConsumerError):
     """PostgreSQL refused a statement."""
 
@@ -33,7 +37,7 @@ class JournalContended(JournalRefused):
     """PostgreSQL ended a statement that may go well the next time: others were in its way."""
 
 
-NOTHING_DONE: Final = (JournalBusy, JournalRefused)
+NOTHING_DONE: Final = (JournalBusy, JournalFull, JournalRefused)
 """Errors after which nothing stands of the transaction that was to do something."""
 
 _ADVICE: Final[tuple[tuple[type[psycopg.Error], str], ...]] = (
@@ -79,7 +83,9 @@ def _in_words(error: psycopg.Error, setting: str, *, connected: bool) -> Consume
     if is_cut(error) or is_away(error):
         what = "is out of what it needs" if _is_short(error) else "does not answer"
         what = "refused the connection" if _is_refused(error) else what
-        return JournalUnreachable(f"the database {what}; {advice}: {said}")
+        # What it says on a connection that stands, it says of a statement that it has undone.
+        kind = JournalFull if connected and _is_short(error) else JournalUnreachable
+        return kind(f"the database {what}; {advice}: {said}")
     if error.sqlstate is None and isinstance(error, psycopg.ProgrammingError):
         return JournalRefused(f"{setting} can't be used, correct it: {said}")
     return JournalRefused(f"the database refused: {said}" + (f"; {advice}" if advice else ""))

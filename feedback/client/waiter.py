@@ -130,8 +130,8 @@ class StatusWaiter:
         """Wakes every wait and ends both threads."""
         with self._lock:
             self.closed = True
-            for id in self._watches:
-                for watch in self._waiting(id):
+            for name in self._watches:
+                for watch in self._waiting(name):
                     watch.wake()
             self._changed.notify_all()
         for thread in self._threads:
@@ -141,10 +141,10 @@ class StatusWaiter:
         return [watch for one in self._watches.get(id, ()) if (watch := one()) is not None]
 
     def _forget_ended(self, ids: Iterable[str]) -> None:
-        for id in ids:
-            if not self._waiting(id):
-                self._watches.pop(id, None)
-                self._schedule.ended(id)
+        for name in ids:
+            if not self._waiting(name):
+                self._watches.pop(name, None)
+                self._schedule.ended(name)
 
     def _start(self) -> None:
         with self._lock:

@@ -21,9 +21,7 @@ class _Slot:
     """What is counted: it goes with its last user, though its connection be in a cycle."""
 
     __slots__ = ("__weakref__", "connection")
-
-    def __init__(self, connection: Any) -> None:
-        self.connection = connection
+    connection: Any
 
 
 class RedisConnections:
@@ -90,8 +88,9 @@ class RedisConnections:
                 return self._free.get(timeout=_LOOK)
             if time.monotonic() > end:
                 raise StoreUnavailable(f"all {self._limit} connections to Redis are in use")
-        slot = _Slot(self._origin.connection_class(**self._origin.connection_kwargs))
-        self._there.add(weakref.ref(slot, self._there.discard))
+        slot = _Slot()
+        self._there.add(weakref.ref(slot, self._there.discard))  # first: others count meanwhile
+        slot.connection = self._origin.connection_class(**self._origin.connection_kwargs)
         return slot
 
 

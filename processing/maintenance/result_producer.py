@@ -16,6 +16,7 @@ from feedback.broker_probe import LOST, BrokerProbe
 from feedback.errors import ConfigurationError
 from feedback.guarded_producer import GuardedProducer, PlainProducer
 from feedback.journal.result_outbox import StoredResult
+from feedback.message_size import BATCH
 from feedback.partition_leaders import partition_leaders
 from feedback.partitions import Leading, StuckPartitions
 from processing.maintenance.record_send import RecordSend
@@ -29,8 +30,6 @@ _REPORT_LATE: Final = 2.0
 BATCH_TIMEOUT: Final = 30.0
 """Seconds after which no more of a batch is sent: what has arrived is deleted in the transaction in
 which it was taken, and PostgreSQL ends that where nothing is said in it for long."""
-SET_BYTES: Final = 1_000_000
-"""Of a set of messages, as librdkafka has it."""
 _LEAST_SET: Final = 1_000
 _SET_SIZE: Final = "batch.size"
 _ERRORS_ONLY: Final = 3  # syslog level: consumer properties draw a warning from a producer
@@ -221,13 +220,13 @@ class ResultProducer:
             }
         if producer is not None:
             producer.end()
-        if any(send.has_arrived(one) and one.number not in shortened for one in refused):
+        if not shortened and any(map(send.has_arrived, refused)):
             self._make_sets_smaller()
         return [one.record.request_id for one in ready if one.number in shortened]
 
     def _make_sets_smaller(self) -> None:
         """The topic takes each record, but no such set of them."""
-        most = max(_LEAST_SET, self._set_bytes.get(_SET_SIZE, SET_BYTES) // 2)
+        most = max(_LEAST_SET, self._set_bytes.get(_SET_SIZE, BATCH) // 2)
         self._set_bytes = {_SET_SIZE: most}
         log.info("topic %s: sets of result records have %d bytes from now on", self._topic, most)
         self._producer.end()

@@ -105,7 +105,7 @@ class MaintenanceLink(UnstartedParts):
             self._reap()
         longest = SILENCE if self._heard else SILENT_START
         if self._asked is not None and now - self._asked > longest:
-            # Its leases would run out, and others would take what is in hand here.
+            # The leases run out, and others take what waits in hand here; its tokens guard it.
             self._log.error("the maintenance process does not answer: replacing it", after=longest)
             self._kill(None if self._heard else SLOW.format(longest))
         if not self.alive and self._wanted:

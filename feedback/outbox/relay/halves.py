@@ -33,7 +33,7 @@ def write_in_halves(
         with connection.transaction():
             return list(write(items)), []
     except psycopg.Error as error:
-        if connection.closed or not is_of_one(error):
+        if connection.closed or not _is_of_one(error):
             raise
         if len(items) == 1:
             return [], [(items[0], error)]
@@ -43,7 +43,7 @@ def write_in_halves(
     return [*done, *more], [*refused, *others]
 
 
-def is_of_one(error: psycopg.Error) -> bool:
+def _is_of_one(error: psycopg.Error) -> bool:
     """Whether it may be about a single row."""
     if error.sqlstate is None:  # nothing was sent
         return isinstance(error, psycopg.DataError)

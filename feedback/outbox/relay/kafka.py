@@ -68,7 +68,7 @@ class TopicSender:
         self._together: RowProducer | None = None  # once it was open()
         self._apart: RowProducer | None = None  # once it was needed
         self._unmade: str | None = None
-        """Why the last producer that was needed could not be made."""
+        """Why a producer that this turn needed could not be made."""
         self._outages = OutageLog()
         self._max_bytes = 0
         self._in_sync: int | None = None
@@ -83,6 +83,7 @@ class TopicSender:
 
     def open(self) -> str | None:
         """Sees that rows can be sent; why not, where no broker answers."""
+        self._unmade = None
         anew = self._too_large and self._clock() - self._looked_up >= _LIMIT_ANEW
         if self._together is None or self._together.ended or anew:
             limit = self._limit(self._topic, self._given)
@@ -161,8 +162,7 @@ class TopicSender:
     def _made(
         self, properties: Callable[[Mapping[str, Any], int], dict[str, Any]]
     ) -> RowProducer | None:
-        """A producer; None where there can be none, which is kept in mind."""
-        self._unmade = None
+        """A producer; None where there can be none, which is kept in mind for this turn."""
         try:
             made = self._connect(properties(self._given, self._max_bytes), logger=self._outages)
         except KafkaException as error:

@@ -15,6 +15,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from feedback.client.kafka_log import OutageLog
 from feedback.guarded_producer import TAKEN_BACK, GuardedProducer
+from feedback.message_size import BATCH
 from feedback.outbox.relay.batch import ClaimedRow
 from feedback.partition_leaders import partition_leaders
 from feedback.partitions import Leading
@@ -26,7 +27,6 @@ if TYPE_CHECKING:
 _TOPIC_UNKNOWN_FOR: Final = 3_000  # milliseconds
 _LEAST: Final = 1_000
 """Of librdkafka's message.max.bytes."""
-SET_BYTES: Final = 1_000_000
 _ENDING: Final = 1.0
 _NEED_IDEMPOTENCE: Final = frozenset({"enable.gapless.guarantee", "transactional.id"})
 
@@ -61,7 +61,7 @@ def together(given: Mapping[str, Any], most: int) -> dict[str, Any]:
         "enable.idempotence": True,
         "delivery.timeout.ms": 0,  # never: see above
         "message.max.bytes": max(most, _LEAST),
-        "batch.size": min(int(given.get("batch.size", SET_BYTES)), max(most, _LEAST)),
+        "batch.size": min(int(given.get("batch.size", BATCH)), max(most, _LEAST)),
         "topic.metadata.propagation.max.ms": _TOPIC_UNKNOWN_FOR,
         "error_cb": _ignore,  # else flush() raises what reports say
     }

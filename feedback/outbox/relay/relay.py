@@ -70,10 +70,10 @@ class Relay:
         self._loops: list[OutboxLoop] = []
         for sender, route in routes.items():
             topic = TopicSender(route.topic, route.kafka, spans=TRACING.spans())
-            asked = _store(route.redis, route.redis_prefix)
+            of_sends = _store(route.redis, route.redis_prefix)
             self._loops.append(
                 SenderLoop(
-                    database_url, name, sender, topic, bounds=bounds, policy=policy, store=asked
+                    database_url, name, sender, topic, bounds=bounds, policy=policy, store=of_sends
                 )
             )
             store = _store(route.redis, route.redis_prefix)

@@ -9,6 +9,7 @@ import pytest
 from psycopg.conninfo import make_conninfo
 
 from consumer.admin.journal import (
+    NOTHING_DONE,
     JournalContended,
     JournalRefused,
     JournalUnreachable,
@@ -54,19 +55,20 @@ def test_a_statement_that_is_cancelled_is_no_outage(connection: Connection) -> N
 
 
 @pytest.mark.parametrize(
-    "state,said",
+    "state,said,undone",
     [
-        ("53100", "is out of what it needs; give it more"),
-        ("57P03", "does not answer"),
-        ("08006", "does not answer"),
+        ("53100", "is out of what it needs; give it more", True),
+        ("57P03", "does not answer", False),
+        ("08006", "does not answer", False),
     ],
 )
 def test_a_server_that_works_for_nobody_is_one(
-    connection: Connection, state: str, said: str
+    connection: Connection, state: str, said: str, *, undone: bool
 ) -> None:
     text = f"DO $$ BEGIN RAISE EXCEPTION 'so' USING ERRCODE = '{state}'; END $$"
-    with pytest.raises(JournalUnreachable, match=said), explained(connected=True):
+    with pytest.raises(JournalUnreachable, match=said) as caught, explained(connected=True):
         connection.execute(text)
+    assert isinstance(caught.value, NOTHING_DONE) == undone
 
 
 @pytest.mark.parametrize("wrong", [{"password": "wrong"}, {"dbname": "nowhere"}])

@@ -125,3 +125,4 @@ def test_where_no_producer_for_single_rows_can_be_made_what_was_sent_counts_as_s
     assert why is not None
     assert "no producer for t can be made" in why
     assert batch.marks() == BatchMarks([1], [])
+    assert sender.open() is None, "it is made when it is needed again"

@@ -17,10 +17,11 @@ from feedback.backoff import Breaker
 from feedback.broker_probe import BrokerProbe
 from feedback.errors import ConfigurationError
 from feedback.journal.result_outbox import ResultRecord, StoredResult
+from feedback.message_size import BATCH
 from feedback.partitions import partition_of
 from processing.logs import get_logger
 from processing.maintenance import record_send, result_producer, result_relay
-from processing.maintenance.result_producer import SET_BYTES, ResultProducer, connect
+from processing.maintenance.result_producer import ResultProducer, connect
 from processing.maintenance.result_relay import (
     _TIMEOUTS,
     AGAIN,
@@ -168,10 +169,11 @@ def test_sets_are_smaller_once_one_was_refused_and_not_its_records() -> None:
 
     producer = ResultProducer("results", make)
     assert producer.deliver(batch(1000)).shortened == ["r-0"]
+    assert producer.deliver(batch(1, 1000, 1)).shortened == ["r-1"]
     assert producer.deliver(batch(200, 200, 200)).arrived == [0, 1, 2]
     assert producer.deliver(batch(200, 200, 200)).arrived == [0, 1, 2]
     sizes = [more["batch.size"] for more in asked if "batch.size" in more]
-    assert sizes == [SET_BYTES // 2, SET_BYTES // 4]
+    assert sizes == [BATCH // 2, BATCH // 4]
 
 
 def test_what_finds_no_room_goes_later() -> None:

@@ -49,9 +49,16 @@ class Breaker:
         self.open = False
         self._backoff = Backoff(first, cap, jitter)
         self._due = 0.0
+        self._failed_at = float("-inf")
 
-    def failed(self, now: float) -> None:
-        """A try at `now` failed."""
+    def failed(self, now: float, began: float | None = None) -> None:
+        """A try failed at `now`. One that others had made meanwhile, and lost, counts with theirs.
+
+        `began`: where several are made side by side, when this one was.
+        """
+        if began is not None and began <= self._failed_at:
+            return
+        self._failed_at = now
         self.open = True
         self._due = now + self._backoff.next()
 

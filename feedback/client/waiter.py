@@ -256,14 +256,15 @@ class CautiousReader:
 
     def read_all(self, ids: Sequence[str]) -> list[Status | None]:
         """As read(), one answer an id, in their order."""
+        began = time.monotonic()
         with self._lock:
-            if self._breaker.pause(time.monotonic()):
+            if self._breaker.pause(began):
                 raise StoreUnavailable("statuses could not be read a moment ago")
         try:
             statuses = self._store.read(ids)
         except StoreUnavailable:
             with self._lock:
-                self._breaker.failed(time.monotonic())
+                self._breaker.failed(time.monotonic(), began)
             raise
         with self._lock:
             self._breaker.succeeded()

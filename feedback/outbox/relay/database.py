@@ -149,14 +149,26 @@ class RelayDatabase:
         """Locks some shards that have something to send, and gives their rows in order.
 
         The first row always, whatever its size. Others' shards are left out, so that any number of
-        relays share the work; the next claim begins behind what this one took.
+        relays share the work; the next claim begins behind what this one took. Shards in which all
+        waits behind what backs off have nothing: then it goes on with the next ones, once around.
         """
-        taken = self._lock(self._first, SHARDS, bounds.shards)
-        if self._first and len(taken) < bounds.shards:
-            taken += self._lock(0, self._first, bounds.shards - len(taken))
+        rows: list[ClaimedRow] = []
+        for _ in range(0, SHARDS, bounds.shards):
+            taken = self._take(bounds.shards)
+            if taken:
+                rows = self._rows(taken, bounds)
+            if rows or len(taken) < bounds.shards:  # fewer are all that there are
+                break
+        return rows
+
+    def _take(self, most: int) -> list[int]:
+        taken = self._lock(self._first, SHARDS, most)
+        if self._first and len(taken) < most:
+            taken += self._lock(0, self._first, most - len(taken))
         self._first = (taken[-1] + 1) % SHARDS if taken else 0
-        if not taken:
-            return []
+        return taken
+
+    def _rows(self, taken: list[int], bounds: Bounds) -> list[ClaimedRow]:
         self._read = time.monotonic()
         rows = self._connection.execute(
             self._texts[_ROWS],

@@ -37,6 +37,15 @@ def test_a_breaker_pauses_longer_and_longer() -> None:
     assert breaker.pause(now) == 1
 
 
+def test_tries_that_failed_side_by_side_are_one() -> None:
+    breaker = Breaker(jitter=lambda: 1.0)
+    for _ in range(50):
+        breaker.failed(10.0, began=9.0)
+    assert breaker.pause(10.0) == 1
+    breaker.failed(12.0, began=11.0)
+    assert breaker.pause(12.0) == 2
+
+
 @given(st.floats(0, 1), st.integers(1, 12))
 def test_jitter_takes_away_half_of_a_pause_at_most(jitter: float, failures: int) -> None:
     breaker = Breaker(jitter=lambda: jitter)

@@ -336,6 +336,21 @@ def test_a_turn_goes_on_behind_the_shards_of_the_last_one(outbox_: Outbox) -> No
     assert {id_[1] for id_ in first} == {"0"}
 
 
+def test_a_turn_passes_shards_in_which_all_waits_behind_what_backs_off(outbox_: Outbox) -> None:
+    """There would be a pause at each of them, and most of the time there are none but pauses."""
+    keys = ["b", "c", "d"]
+    sender = Played()
+    one = Relaying(outbox_, sender, rows=1, shards=1)
+    for free in keys:
+        outbox_.run("DELETE FROM :schema.requests")
+        add(outbox_, *((f"{key}0", key) for key in keys if key != free))
+        outbox_.run("UPDATE :schema.requests SET next_at = now() + interval '1 hour', failures = 1")
+        add(outbox_, *((f"{key}1", key) for key in keys))
+        assert (one.turn(), sender.sent) == (1, [f"{free}1"])
+        assert one.turn() == 0
+        sender.sent.clear()
+
+
 def test_a_claim_reads_what_it_takes_and_nothing_else(outbox_: Outbox) -> None:
     """Also where the planner knows of nothing that backs off, as when much does so at once."""
     add(outbox_, *((f"off{n}", f"off{n}") for n in range(500)))

@@ -128,7 +128,7 @@ def test_what_an_instance_has_read_once_is_not_told_as_unchanged(place: Place) -
             place.unread.remove(id)
 
     place.asked = read
-    assert "was to be cancelled in worker 0 of i" in late(place.cancel("a", wait=0.02))["a"]
+    assert "was to be cancelled in worker 0 of i" in late(place.cancel("a", wait=1.0))["a"]
     assert "nothing was changed" in late(place.cancel("a", wait=0.0))["a"]
 
 

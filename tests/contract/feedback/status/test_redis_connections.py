@@ -83,13 +83,6 @@ print(os.waitpid(child, 0)[1] == 0, own_id(connections) == first)
 """
 
 
-@pytest.fixture(scope="module")
-def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateValkey]:
-    server = PrivateValkey(tmp_path_factory.mktemp("valkey"))
-    yield server
-    server.stop()
-
-
 @pytest.fixture
 def connections(valkey: PrivateValkey) -> Iterator[RedisConnections]:
     made = RedisConnections(redis.ConnectionPool.from_url(valkey.url), limit=1, patience=0.1)
@@ -105,13 +98,19 @@ def own_id(connections: RedisConnections) -> int:
         return number
 
 
-def test_what_a_signal_handler_ends_costs_nobody_a_connection(valkey: PrivateValkey) -> None:
-    """Whoever reads next has an answer, and its own."""
+def printed_by(program: str, valkey: PrivateValkey) -> str:
+    """What it has printed once it has ended well."""
     ended = subprocess.run(
-        [sys.executable, "-c", PROGRAM, valkey.url],
+        [sys.executable, "-c", program, valkey.url],
         capture_output=True, text=True, timeout=120, check=False, cwd=ROOT,
     )  # fmt: skip
-    assert (ended.returncode, ended.stdout) == (0, "True\n"), ended.stderr[-3000:]
+    assert ended.returncode == 0, ended.stderr[-3000:]
+    return ended.stdout
+
+
+def test_what_a_signal_handler_ends_costs_nobody_a_connection(valkey: PrivateValkey) -> None:
+    """Whoever reads next has an answer, and its own."""
+    assert printed_by(PROGRAM, valkey) == "True\n"
 
 
 def test_an_exchange_that_was_interrupted_is_answered_to_nobody(
@@ -144,11 +143,7 @@ def test_one_that_is_lost_on_its_way_counts_no_more(connections: RedisConnection
 
 def test_a_forked_process_has_its_own(valkey: PrivateValkey) -> None:
     """In a program of its own: what other tests leave in this one may not be forked."""
-    ended = subprocess.run(
-        [sys.executable, "-c", FORKS, valkey.url],
-        capture_output=True, text=True, timeout=120, check=False, cwd=ROOT,
-    )  # fmt: skip
-    assert (ended.returncode, ended.stdout) == (0, "True True\n"), ended.stderr[-3000:]
+    assert printed_by(FORKS, valkey) == "True True\n"
 
 
 def test_one_that_is_given_back_after_the_end_is_closed(

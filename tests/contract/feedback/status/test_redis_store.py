@@ -19,13 +19,6 @@ from tests.support.statuses import standing, write
 _numbers = itertools.count()
 
 
-@pytest.fixture(scope="module")
-def valkey(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PrivateValkey]:
-    server = PrivateValkey(tmp_path_factory.mktemp("valkey"))
-    yield server
-    server.stop()
-
-
 @pytest.fixture
 def own(tmp_path: object, valkey: PrivateValkey) -> Iterator[RedisStatusStore]:
     store = RedisStatusStore(valkey.url, f"test{next(_numbers)}", timeout=30.0)

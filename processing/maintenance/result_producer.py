@@ -119,9 +119,8 @@ class ResultProducer:
         self._probe = probe
         self._set_bytes: dict[str, int] = {}
         """How large a set of messages is, once that had to be smaller."""
-        self._producer = GuardedProducer(
-            make(self._set_bytes)
-        )  # wrong properties are told at the start
+        # Wrong properties are told at the start.
+        self._producer = GuardedProducer(make(self._set_bytes))
         self._stuck = StuckPartitions()
         self._heard = None if probe is None else probe.heard_from
 

@@ -36,9 +36,12 @@ class OwnDatabase:
 
     def set_read_only(self, *, read_only: bool) -> None:
         """As after a failover, or back: holds for every connection, also those there are now."""
-        value = sql.SQL("on" if read_only else "off")
-        self._do("ALTER DATABASE {} SET default_transaction_read_only = {}", value)
+        self.set("default_transaction_read_only", "on" if read_only else "off")
         self.end_connections("")
+
+    def set(self, name: str, value: str) -> None:
+        """A setting of the sessions that begin from now on."""
+        self._do("ALTER DATABASE {} SET {} = {}", sql.Identifier(name), sql.Literal(value))
 
     def let_in(self, *, new: bool) -> None:
         """Whether it takes new connections; those that there are stand in any case."""

@@ -48,8 +48,3 @@ def _is_of_one(error: psycopg.Error) -> bool:
     if error.sqlstate is None:  # nothing was sent
         return isinstance(error, psycopg.DataError)
     return not error.sqlstate.startswith(_OF_ALL)
-
-
-def in_ascii(text: str) -> str:
-    """In characters that every encoding has."""
-    return text.encode("ascii", "backslashreplace").decode()

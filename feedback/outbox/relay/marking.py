@@ -10,7 +10,8 @@ import psycopg
 from feedback.outbox.names import in_schema, settled_channel
 from feedback.outbox.relay.answers import AnswerPolicy
 from feedback.outbox.relay.batch import BackingOff, BatchMarks, PutOff
-from feedback.outbox.relay.halves import in_ascii, write_in_halves
+from feedback.outbox.relay.halves import write_in_halves
+from feedback.outbox.relay.plain_text import as_error
 from feedback.outbox.relay.window import SILENCE, window_values
 from feedback.outbox.rows import as_json
 from feedback.postgres import Connection
@@ -18,8 +19,6 @@ from feedback.sql_times import nearest
 
 NOT_MARKED: Final = "not_marked"
 """Code of a row of which it can't be written what became of it."""
-_LONGEST_ERROR: Final = 1_000
-"""Characters."""
 _SENT: Final = f"""
 UPDATE :schema.requests
 SET state = 'sent', sends = sends + 1, tries = tries + 1, failures = 0, sent_at = now(),
@@ -120,7 +119,7 @@ class MarkWriter:
     def _set_aside(
         self, connection: Connection, seq: int, error: psycopg.Error, *, sent: bool
     ) -> SetAside:
-        why = in_ascii(" ".join(str(error).split()))[:_LONGEST_ERROR]
+        why = as_error(" ".join(str(error).split()))
         values = {**self._values, "n": seq, "sent": sent, "code": NOT_MARKED, "error": why}
         connection.execute(self._texts[_SET_ASIDE], values)
         return SetAside(seq, why)

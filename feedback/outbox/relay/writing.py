@@ -11,14 +11,13 @@ import psycopg
 
 from feedback.outbox.names import CONFLICT, in_schema, settled_channel
 from feedback.outbox.relay.answers import Ended, Findings
-from feedback.outbox.relay.halves import in_ascii, write_in_halves
+from feedback.outbox.relay.halves import write_in_halves
+from feedback.outbox.relay.plain_text import as_error, in_ascii
 from feedback.outbox.relay.records import LeftOut
 from feedback.postgres import Connection
 
 log = logging.getLogger("oncepool.relay")
 
-_LONGEST_ERROR: Final = 1_000
-"""Characters."""
 _SAID: Final = """
 SELECT * FROM json_to_recordset(%(said)s::json) AS said
     (n bigint, state text, code text, result jsonb, error text)
@@ -138,9 +137,7 @@ class FindingsWriter:
             log.warning("%d answers can't be kept, last that of %s: %s", number, ended.id, why)
         said = f"the answer can't be kept in this database: {why}"
         text = said if ended.error is None else f"{said}; its error: {ended.error}"
-        plain = ended._replace(
-            code=in_ascii(ended.code), result=None, error=in_ascii(text)[:_LONGEST_ERROR]
-        )
+        plain = ended._replace(code=in_ascii(ended.code), result=None, error=as_error(text))
         gone, _ = self._written(connection, [plain])
         return gone
 

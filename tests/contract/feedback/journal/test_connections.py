@@ -42,9 +42,7 @@ def test_a_transaction_takes_as_long_as_it_does_whatever_the_database_has(
     own_database: OwnDatabase,
 ) -> None:
     """A relay would send the same batch for ever."""
-    with psycopg.connect(own_database.url, autocommit=True) as server:
-        name = own_database.name
-        server.execute(f"ALTER DATABASE {name} SET transaction_timeout = '100ms'".encode())
+    own_database.set("transaction_timeout", "100ms")
     with open_connection(own_database.url, "test") as connection, connection.transaction():
         for _ in range(2):
             connection.execute("SELECT pg_sleep(0.1)")
@@ -55,8 +53,7 @@ def test_a_session_may_be_idle_for_as_long_as_a_call_takes_whatever_the_database
 ) -> None:
     """Between two statements a worker asks a check, or makes a call."""
     with psycopg.connect(own_database.url, autocommit=True) as server:
-        name = own_database.name
-        server.execute(f"ALTER DATABASE {name} SET idle_session_timeout = '100ms'".encode())
+        own_database.set("idle_session_timeout", "100ms")
         with open_connection(own_database.url, "test") as connection:
             server.execute("SELECT pg_sleep(0.3)")
             connection.execute("SELECT 1")

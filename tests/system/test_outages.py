@@ -14,6 +14,8 @@ from tests.support.metrics import scraped
 from tests.support.service import WAIT, Bench, Callers, Raw, bench_on
 from tests.support.waiting import eventually
 
+pytestmark = pytest.mark.long  # the chaos run takes the services away in all these ways
+
 BURST = 500
 MALFORMED = 5
 
@@ -37,9 +39,7 @@ def settle(bench: Bench, ids: list[str], kind: str, payload: object) -> None:
         assert bench.client.wait(request, WAIT).state == "done"
 
 
-@pytest.mark.parametrize(
-    "kill", [pytest.param(False, marks=pytest.mark.long), True], ids=["stopped", "killed"]
-)
+@pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
 def test_the_database_goes_and_comes_back(
     bench: Bench, own_stack: Stack, tmp_path: Path, kill: bool
 ) -> None:
@@ -108,7 +108,6 @@ def test_the_result_of_an_effect_outside_is_written_once_the_database_is_back(
 
 
 @pytest.mark.parametrize("fault", ["stopped", "paused"])
-@pytest.mark.long
 def test_redis_away_fails_nothing(bench: Bench, own_stack: Stack, fault: str) -> None:
     instance = bench.start()
     payload = {"table": bench.table}
@@ -151,7 +150,6 @@ def problems(bench: Bench) -> dict[str, str]:
     return look(Settings(redis_url=url, redis_prefix=prefix), 60, {"instances"}).problems
 
 
-@pytest.mark.long
 def test_the_broker_goes_and_comes_back(bench: Bench, own_stack: Stack) -> None:
     instance = bench.start()
     callers = Callers(bench)

@@ -123,6 +123,7 @@ def test_resends_and_conflicts(bench: Bench) -> None:
     eventually(lambda: bench.query(resends) == [(400,)], WAIT)
 
 
+@pytest.mark.long  # the chaos run shows it too
 def test_a_killed_worker_and_a_killed_instance_run_nothing_twice(bench: Bench) -> None:
     first = bench.start()
     bench.start()

@@ -53,11 +53,13 @@ def test_topics_go_with_the_test_that_made_them(
     eventually(lambda: made in topics_of(stack))
 
 
+@pytest.mark.long
 def test_what_a_test_breaks_is_whole_for_the_next_one(own_stack: Stack) -> None:
     own_stack.pause_database()
     own_stack.stop_redis(kill=True)
 
 
+@pytest.mark.long
 def test_the_next_one(own_stack: Stack) -> None:
     assert {service.state for service in own_stack.status()} == {"running"}
     with psycopg.connect(own_stack.database, connect_timeout=60) as database:

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import orjson
+import pytest
 
 from feedback.contract.record import Record
 from feedback.journal.migrations import migrate
@@ -35,6 +36,7 @@ def suspected(workers: Workers) -> bool:
     return pool.lanes.alone_waits or any(chunk.suspect for chunk in in_flight)
 
 
+@pytest.mark.long  # the chaos run shows it too
 def test_workers_die_and_answers_to_commits_are_lost(
     make: Callable[..., Workers],
     own_database: OwnDatabase,

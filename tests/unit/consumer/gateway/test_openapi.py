@@ -19,6 +19,7 @@ ROOT = Path(__file__).parents[4]
 bench = GatewayBench()
 
 
+@pytest.mark.long  # loads schemathesis
 def test_what_it_answers_is_what_it_says() -> None:
     """In a process of its own: what loads schemathesis and makes its cases pays dearly for it."""
     ran = subprocess.run(

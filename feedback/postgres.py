@@ -36,9 +36,15 @@ are ignored."""
 _LET_LIVE: Final = {"idle_session_timeout": 140_000, "transaction_timeout": 170_000}
 """What a database or a role may end sessions and transactions by that are at work, or wait for it;
 and since which version."""
-_FORMS: Final = {"DateStyle": "ISO", "array_nulls": "on", "extra_float_digits": "1"}
+_FORMS: Final = {
+    "DateStyle": "ISO",
+    "array_nulls": "on",
+    "extra_float_digits": "1",
+    "standard_conforming_strings": "on",
+}
 """Whatever the database or the role has: psycopg reads times in no other form, and writes NULL in
-an array as that word; of seconds since the epoch all digits count."""
+an array as that word; of seconds since the epoch all digits count; and without the last, bytes in
+an array in text form would be escaped once more."""
 
 
 def open_connection(

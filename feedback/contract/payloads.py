@@ -22,6 +22,12 @@ from feedback.contract.unwritable import refuse_unwritable
 _SUSPECT_RUN: Final = b"0" * 19
 _DEEPEST: Final = 500
 _ZERO: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
+LARGEST_RESULT: Final = 63 * 1024 * 1024
+"""Bytes of a result's JSON as jsonb writes it. Whoever asks for a request reads it whole:
+PostgreSQL gives back no text of 1 GiB, and a sender's queue has room for 64 MiB of statuses."""
+_EXPONENT: Final = re.compile(rb"(?<=\d)[eE][+-]?\d+(?=[],}]|\Z)")
+_LONGEST_NUMBER: Final = 330
+"""Digits of a double that jsonb writes without an exponent: 5e-324."""
 _DIGITS_TO_ZERO: Final = bytes(48 if 48 <= byte <= 57 else 32 for byte in range(256))
 
 
@@ -95,9 +101,23 @@ def write_exactly(
     return text.encode()
 
 
-def storable(data: bytes) -> bool:
-    """Whether PostgreSQL's jsonb takes this JSON: it has no character U+0000."""
-    return not (b"\\u0000" in data and _ZERO.search(data))
+def unstorable(data: bytes) -> str | None:
+    """Why the journal, whose jsonb shall hold this JSON, can't give it back; None where it can."""
+    if b"\\u0000" in data and _ZERO.search(data):
+        return "it has the character U+0000, which jsonb can't hold"
+    if len(data) * _LONGEST_NUMBER > LARGEST_RESULT:
+        size = _bytes_from_jsonb(data)
+        if size > LARGEST_RESULT:
+            return f"as the journal writes it, it has {size} bytes, at most {LARGEST_RESULT}"
+    return None
+
+
+def _bytes_from_jsonb(data: bytes) -> int:
+    """At most so many: a space follows each comma and colon, and numbers have all their digits."""
+    most = len(data) + data.count(b",") + data.count(b":")
+    if most + (data.count(b"e") + data.count(b"E")) * _LONGEST_NUMBER > LARGEST_RESULT:
+        most += sum(1 for _ in _EXPONENT.finditer(data)) * _LONGEST_NUMBER
+    return most
 
 
 def encode_payload(payload: Any, content_type: str) -> bytes:

@@ -26,14 +26,19 @@ _ADD: Final = (
     " SELECT i, t, s, c, r::jsonb"
     " FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[]) AS u(i, t, s, c, r)"
 )
-# What is beyond the bytes is locked for nothing, until the transaction ends.
+# What is beyond the bytes is locked for nothing, until the transaction ends. Texts are made of
+# those alone that are stored in as many bytes: they take long.
 _TAKE: Final = (
     "WITH oldest AS MATERIALIZED ("
-    "SELECT * FROM {results} WHERE id > %s ORDER BY id LIMIT %s FOR UPDATE SKIP LOCKED"
-    "), counted AS (SELECT *, sum(coalesce(octet_length(result::text), 0)) OVER (ORDER BY id)"
-    " - coalesce(octet_length(result::text), 0) AS before FROM oldest)"
-    " SELECT id, at, request_id, type, state, code, result::text FROM counted"
-    " WHERE before < %s ORDER BY id"
+    "SELECT *, coalesce(pg_column_size(result), 0) AS stored"
+    " FROM {results} WHERE id > %(after)s ORDER BY id LIMIT %(limit)s FOR UPDATE SKIP LOCKED"
+    "), weighed AS (SELECT *, sum(stored) OVER (ORDER BY id) - stored AS before FROM oldest"
+    "), written AS MATERIALIZED (SELECT id, at, request_id, type, state, code, result::text AS text"
+    " FROM weighed WHERE before < %(bytes)s"
+    "), counted AS (SELECT *, sum(coalesce(octet_length(text), 0)) OVER (ORDER BY id)"
+    " - coalesce(octet_length(text), 0) AS before FROM written)"
+    " SELECT id, at, request_id, type, state, code, text FROM counted"
+    " WHERE before < %(bytes)s ORDER BY id"
 )
 _REMOVE: Final = "DELETE FROM {results} WHERE id = ANY(%s)"
 
@@ -103,7 +108,8 @@ def take_results(
     Their results have at most `most_bytes`, and the last one what is more. Others that take at the
     same time get other records.
     """
-    cursor.execute(_text(_TAKE, schema), [after, limit, most_bytes])
+    values = {"after": after, "limit": limit, "bytes": most_bytes}
+    cursor.execute(_text(_TAKE, schema), values)
     return [
         StoredResult(
             number,

@@ -22,6 +22,7 @@ FIRST_PAUSE: Final = 0.1
 LONGEST_PAUSE: Final = 1.0
 """Seconds between two tries while the store is away: statuses are to come back when it does."""
 _BATCH: Final = 500
+_TOO_LARGE: Final = "a status of request %r is left out: it has %d bytes, at most %d can wait"
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,10 @@ class StatusSender:
     def put(self, writes: Sequence[StatusWrite]) -> None:
         """Takes statuses to send. Never blocks; the oldest are dropped when the queue is full."""
         fitting = [write for write in writes if len(write.value) <= self._max_bytes]
+        if len(fitting) < len(writes):
+            for write in writes:
+                if len(write.value) > self._max_bytes:
+                    log.error(_TOO_LARGE, write.id, len(write.value), self._max_bytes)
         size = sum(len(write.value) for write in fitting)
         with self._lock:
             if self._closed:

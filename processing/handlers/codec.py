@@ -11,7 +11,7 @@ from pydantic import BaseModel, TypeAdapter, ValidationError
 from pydantic_core import PydanticSerializationError
 
 from feedback.contract.fingerprint import canonical, digest_bytes, fingerprint
-from feedback.contract.payloads import is_json, parse_json, storable
+from feedback.contract.payloads import is_json, parse_json, unstorable
 from processing.handlers.annotations import Shape, explain
 from processing.handlers.errors import InvalidPayload, InvalidResult
 from processing.handlers.plain_values import plain
@@ -166,12 +166,10 @@ def _annotated(adapter: TypeAdapter[Any], name: str, owner: str) -> Encode:
 
 
 def checked(data: bytes, owner: str) -> bytes:
-    """`data` unless the journal's jsonb refuses it."""
-    if not storable(data):
-        raise InvalidResult(
-            f"{owner} returned text with the character U+0000, which the journal (jsonb) "
-            "cannot hold; remove it"
-        )
+    """`data`. Raises InvalidResult where the journal could not give it back."""
+    why = unstorable(data)
+    if why is not None:
+        raise InvalidResult(f"{owner} returned what the journal can't keep: {why}")
     return data
 
 

@@ -43,6 +43,10 @@ def queue_app(schema: str, answers: dict[str, Any], ran: list[Any]) -> App:  # n
     def once(payload: Any, tx: psycopg.Cursor[Any], request: Request[Any]) -> None:
         note(request, tx)
 
+    @app.handler("says")
+    def says(payload: Any, tx: psycopg.Cursor[Any]) -> None:
+        tx.execute(payload["sql"])
+
     @app.handler("unique", redelivery=False)
     def unique(payload: Any, tx: psycopg.Cursor[Any], request: Request[Any]) -> None:
         note(request, tx)

@@ -13,8 +13,8 @@ SELECT id, type, 'waiting', %(code)s, 'transaction', topic, partition, kafka_off
 FROM unnest(
     %(ids)s::text[], %(types)s::text[], %(topics)s::text[], %(partitions)s::int[],
     %(offsets)s::bigint[], %(produced)s::timestamptz[], %(not_before)s::timestamptz[],
-    %(runs)s::int[], %(crashes)s::int[], %(keys)s::bytea[], %(references)s::text[],
-    %(payloads)s::bytea[], %(headers)s::text[], %(begun)s::bool[]
+    %(runs)s::int[], %(crashes)s::int[], %(keys)b::bytea[], %(references)s::text[],
+    %(payloads)b::bytea[], %(headers)s::text[], %(begun)s::bool[]
 ) AS u(id, type, topic, partition, kafka_offset, produced_at, not_before, run, crashes, key,
        reference, payload, headers, begun)
 ORDER BY id

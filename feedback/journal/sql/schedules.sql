@@ -45,7 +45,7 @@ SELECT id, type, 'waiting', %(code)s, 'transaction', %(topic)s, -1, -1,
        least(at, statement_timestamp()), statement_timestamp(), statement_timestamp(), 0, payload,
        headers::jsonb
 FROM unnest(
-    %(ids)s::text[], %(types)s::text[], %(at)s::timestamptz[], %(payloads)s::bytea[],
+    %(ids)s::text[], %(types)s::text[], %(at)s::timestamptz[], %(payloads)b::bytea[],
     %(headers)s::text[]
 ) AS u(id, type, at, payload, headers)
 ORDER BY id

@@ -64,7 +64,7 @@ SET state = 'done', code = u.code, attempt = u.attempt, used = u.used, run = u.n
     lease_until = NULL, due_at = NULL, not_before = NULL, window_start = NULL, coalesce_key = NULL
 FROM unnest(
     %(ids)s::text[], %(runs)s::int[], %(tokens)s::text[], %(codes)s::text[], %(attempts)s::int[],
-    %(used)s::int[], %(new_runs)s::int[], %(crashes)s::int[], %(fingerprints)s::bytea[], %(owns)s::bool[],
+    %(used)s::int[], %(new_runs)s::int[], %(crashes)s::int[], %(fingerprints)b::bytea[], %(owns)s::bool[],
     %(results)s::text[], %(ends)s::timestamptz[]
 ) AS u(id, run, token, code, attempt, used, new_run, crashes, fingerprint, own_fingerprint, result, finished_at)
 WHERE r.ctid = ANY (ARRAY(

@@ -8,7 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from feedback.backoff import Backoff
-from feedback.contract.payloads import storable, write_json
+from feedback.contract.payloads import unstorable, write_json
 from feedback.contract.states import NOT_RUN, State
 from feedback.outbox.names import CONFLICT, WINDOW
 from feedback.status.status import Status
@@ -192,8 +192,9 @@ def _news(
         return Later(row.seq, pause, status.v)
     if status.settled:
         result, error = status.result, status.error or status.reason
-        if not storable(write_json(result)):
-            result, error = None, _with_zero(error)
+        reason = unstorable(write_json(result))
+        if reason is not None:
+            result, error = None, _left_out(error, reason)
         return Ended(row.seq, row.id, row.type, str(status.state), status.code, result, error)
     return _of_work(row, status, policy, now) if status.state in _IN_WORK else None
 
@@ -230,6 +231,6 @@ def _says_nothing(row: SentRow, status: Status) -> bool:
     return old or status.state is State.ACCEPTED
 
 
-def _with_zero(error: str | None) -> str:
-    why = "the result was left out: it has the character U+0000, which jsonb can't hold"
-    return why if error is None else f"{error}; {why}"
+def _left_out(error: str | None, why: str) -> str:
+    said = f"the result was left out: {why}"
+    return said if error is None else f"{error}; {said}"

@@ -242,3 +242,10 @@ def test_parked_again_it_never_replaces_a_newer_one_that_comes_meanwhile(
     result = parked(rows, parcel("old"))
     assert [(s.id, s.superseded_by) for s in result.superseded] == [("old", "new")]
     assert (result.runs, rows.states()) == ({}, {"old": "superseded", "new": "waiting"})
+
+
+def test_bytes_are_kept_as_they_are_however_the_server_reads_a_backslash(rows: WaitingRows) -> None:
+    rows.connection.execute("SET standard_conforming_strings = off")
+    parked(rows, parcel("a", key=b"\\k\x00\xff"), parcel("b", key=None))
+    assert rows.columns("a", "key", "payload") == (b"\\k\x00\xff", b'{"n":1}')
+    assert rows.columns("b", "key") == (None,)

@@ -178,3 +178,11 @@ def test_what_no_app_declares_any_more_can_be_forgotten(journal: Journal) -> Non
     assert drop_schedules(connection, ["m"], By("me"), schema=schema) == {"m"}
     assert list_schedules(connection, schema=schema) == []
     assert [r["action"] for r in latest_changes(connection, 9, schema=schema)] == ["drop"]
+
+
+def test_a_payload_is_kept_as_it_is_however_the_server_reads_a_backslash(journal: Journal) -> None:
+    look(journal)
+    back(journal, 1)
+    journal.connection.execute("SET standard_conforming_strings = off")
+    [tick] = look(journal).ticks
+    assert journal.get(tick.id)["payload"] == tick.payload

@@ -41,3 +41,21 @@ def test_a_retry_is_due_when_it_says_and_ends(
         "a": "done", "c": "superseded", "d": "done", "r": "done",
     }  # fmt: skip
     assert queue.effects() == ["a", "d", "r"]
+    # The same ones once more: they are known by their fingerprints.
+    queue.run(queue.record("a", "picky", {"n": None}), queue.record("r", "pay", {}))
+    known = f"SELECT id, resends FROM {queue.schema}.requests WHERE id = ANY(%s) ORDER BY id"
+    assert queue.query(known, ["a", "r"]) == [("a", 1), ("r", 1)]
+    assert queue.letters() == []
+
+
+def test_a_neighbour_that_changes_how_a_backslash_is_read_changes_no_row(
+    queue: Queue, answers: dict[str, Any]
+) -> None:
+    answers["a"] = OSError("away")
+    queue.run(queue.record("a", "picky", {"n": 1}))
+    del answers["a"]
+    change = "SET LOCAL standard_conforming_strings = off"
+    queue.run(*queue.claimed("a"), queue.record("b", "says", {"sql": change}))
+    queue.run(queue.record("a", "picky", {"n": 1}))
+    known = f"SELECT state, resends FROM {queue.schema}.requests WHERE id = 'a'"
+    assert (queue.query(known), queue.letters()) == ([("done", 1)], [])

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feedback.contract.payloads import encode_payload
+from feedback.contract.payloads import encode_payload, unstorable
 
 JSON = "application/json"
 
@@ -123,3 +123,11 @@ values = st.recursive(
 @given(values)
 def test_any_json_value_arrives_as_it_is(value: Any) -> None:
     assert json.loads(encode_payload(value, JSON)) == value
+
+
+def test_text_that_looks_like_numbers_is_no_longer_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hexadecimal text among them, of which a sixteenth is the letter e."""
+    data = encode_payload(["1e5" * 1000, "4e3"], JSON)
+    monkeypatch.setattr("feedback.contract.payloads.LARGEST_RESULT", len(data) + 10)
+    assert unstorable(data) is None
+    assert unstorable(encode_payload([1e-300, "1e5" * 1000], JSON)) is not None

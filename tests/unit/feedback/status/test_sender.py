@@ -273,7 +273,7 @@ def test_nothing_is_left_out_while_the_store_is_away() -> None:
 
 
 def test_one_that_is_larger_than_the_queue_may_be_pushes_nobody_out(
-    store: Gate, sender: StatusSender
+    store: Gate, sender: StatusSender, caplog: pytest.LogCaptureFixture
 ) -> None:
     hold(store, sender)
     sender.put([write("a"), write("larger", 20_000), write("b")])
@@ -281,3 +281,4 @@ def test_one_that_is_larger_than_the_queue_may_be_pushes_nobody_out(
     assert sender.flush(10)
     assert sender.dropped == 1
     assert None not in store.read(["a", "b"])
+    assert "'larger' is left out" in caplog.text

@@ -69,6 +69,7 @@ def cancel_running(
                 asking.sort(look_up(settings, list(asking.left)))
                 if asking.left:
                     asking.add(withdraw(list(asking.left)))
+                asking.take_back()
                 now = time.monotonic()
                 if now >= end:
                     break
@@ -96,7 +97,7 @@ class _Asking:
         """Those whose instance has read that they are to end."""
         self.left = dict(at_work)
         self.asked: set[str] = set()
-        """Those whose instance may know of it."""
+        """Those whose instance may know of it; not what has ended, once its ask is taken back."""
         self.result = Cancelled()
 
     def sort(self, statuses: Sequence[Status | None]) -> None:
@@ -112,6 +113,13 @@ class _Asking:
         for row in rows:
             self.left.pop(row["id"], None)
 
+    def take_back(self) -> None:
+        """Asks for what has ended: another run of it may begin. Raises StoreUnavailable."""
+        for name in self.asked - self.left.keys():
+            with unanswered():
+                self._cancellations.withdraw(self._at_work[name]["instance"], name)
+            self.asked.remove(name)
+
     def ask(self, now: float) -> None:
         """Asks for all that are left, unless that was a moment ago. Raises StoreUnavailable."""
         if now - self._asked_at < ASK_EVERY:
@@ -121,7 +129,9 @@ class _Asking:
             again = name in self.asked
             self.asked.add(name)  # a request whose answer is lost may have been taken
             with unanswered():
-                was_read = self._cancellations.ask(place["instance"], name, self._reason)
+                was_read = self._cancellations.ask(
+                    place["instance"], name, self._reason, place.get("chunk")
+                )
             if again and was_read:
                 self._read.add(name)
 

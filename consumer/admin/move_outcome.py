@@ -52,6 +52,10 @@ class MoveOutcome:
         for name in self.unsure:
             self._left.pop(name, None)
 
+    def goes_out(self) -> None:
+        """What is being moved leaves the transaction: it may have been moved whatever comes."""
+        self._whole = False
+
     def done(self, rows: Sequence[Row], refused: Sequence[Refusal]) -> None:
         """What was being moved has its answer."""
         self.rows += rows

@@ -15,10 +15,10 @@ from processing.cluster.instances import connect, instances
 
 
 def running_now(settings: Settings) -> list[dict[str, Any]]:
-    """A row for each request: request_id, type, record, instance, worker, since; oldest first.
+    """A row for each request: request_id, type, record, instance, worker, chunk, since.
 
-    As the instances registered it last, some seconds ago at most. Empty where redis_url is not set.
-    Raises StoreUnavailable.
+    Oldest first; older versions tell no chunk. As the instances registered it last, some seconds
+    ago at most. Empty where redis_url is not set. Raises StoreUnavailable.
     """
     if not settings.redis_url:
         return []

@@ -57,6 +57,7 @@ from feedback.operations.dead_letter_actions import (
     retry_letter,
 )
 from feedback.operations.dead_letters import DeadLetterRef, select_dead
+from feedback.operations.dead_message import DeadMessage
 from feedback.operations.explanations import Refusal
 from feedback.operations.request_actions import By
 from feedback.operations.request_reads import Row
@@ -196,12 +197,17 @@ class _DeadLetterSession:
 
     def resend(self, numbers: Sequence[int], sender: Resender) -> None:
         """Each goes to its topic again. Raises NotSent where brokers do not answer."""
+
+        def send(message: DeadMessage) -> None:
+            self._moves.goes_out()
+            sender.send(message)
+
         for batch in batches(numbers, "resend"):
             for number in batch:
-                self._moves.begin([number])
+                self._moves.begin([number], whole=True)
                 try:
                     refusal = resend_letter(
-                        self._connection, number, sender.send, self._by, schema=self._schema
+                        self._connection, number, send, self._by, schema=self._schema
                     )
                 except NotTaken as error:
                     refusal = Refusal(str(number), DEAD_LETTER, str(error))

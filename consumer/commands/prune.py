@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from contextlib import closing
 from datetime import UTC, datetime
 from typing import Annotated
 
@@ -11,12 +12,14 @@ import typer
 
 from consumer.admin.journal import connect
 from consumer.admin.kafka_admin import retention_problems
+from consumer.admin.statuses import store_of
 from consumer.commands.operator import YesOption, confirm
-from consumer.commands.options import DATABASE, KAFKA, JsonOption, past, with_settings
+from consumer.commands.options import DATABASE, KAFKA, REDIS, JsonOption, past, with_settings
 from consumer.commands.output import counted, fail, print_json, print_table, warn
 from consumer.config.settings import Settings
+from feedback.errors import StoreUnavailable
 from feedback.journal.connections import Connection
-from feedback.operations.prune import TABLES, pages, prunable
+from feedback.operations.prune import TABLES, Step, pages, prunable
 from feedback.operations.prune import prune as prune_journal
 
 app = typer.Typer()
@@ -49,7 +52,7 @@ ForceOption = Annotated[
 
 
 @app.command()
-@with_settings(*KAFKA, *DATABASE)
+@with_settings(*KAFKA, *DATABASE, *REDIS)
 def prune(
     settings: Settings,
     *,
@@ -60,7 +63,7 @@ def prune(
     yes: YesOption = False,
     json: JsonOption = False,
 ) -> None:
-    """Delete requests that ended long ago, with their timeline, and what else is of no use then.
+    """Delete requests that ended long ago, with timeline and status, and what else is of no use.
 
     Never what waits, runs, is in doubt or dead. An id that was deleted is new again, so it refuses,
     exit code 1, a TIME within the topics' retention and the time in which producers send again.
@@ -77,6 +80,7 @@ def prune(
             " --force where you know that nobody sends or reads them again"
         )
     schema = settings.database_schema
+    warnings = [problem.text for problem in problems]
     with connect(settings) as connection:
         rows = prunable(connection, before, schema=schema)
         if not dry_run and any(rows.values()):
@@ -84,14 +88,15 @@ def prune(
             confirm(
                 f"delete {counted(rows['requests'], 'request')} that ended before {when}?", yes=yes
             )
-            rows = _prune(connection, before, schema)
+            with closing(_Statuses(settings, warnings)) as statuses:
+                rows = _prune(connection, before, schema, statuses)
     if json:
         print_json(
             {
                 "before": before,
                 "dry_run": dry_run,
                 "rows": rows,
-                "warnings": [problem.text for problem in problems],
+                "warnings": warnings,
             }
         )
     else:
@@ -99,7 +104,47 @@ def prune(
         print_table(("table", title), rows.items())
 
 
-def _prune(connection: Connection, before: datetime, schema: str) -> dict[str, int]:
+class _Statuses:
+    """Deletes those of deleted requests: they would be told to whoever uses an id anew.
+
+    Says so once where Redis is away, and does without it from then on.
+    """
+
+    def __init__(self, settings: Settings, warnings: list[str]) -> None:
+        self._warnings = warnings
+        self._store = store_of(settings) if settings.redis_url else None
+        if self._store is None:
+            self._warn("redis_url is not set")
+
+    def forget(self, step: Step) -> None:
+        """Those of the requests that a step has deleted."""
+        if self._store is None or not step.ids:
+            return
+        try:
+            self._store.drop(step.ids, step.at)
+        except StoreUnavailable as error:
+            self.close()
+            self._store = None
+            self._warn(str(error).rstrip("."))
+
+    def close(self) -> None:
+        """Gives up the connection."""
+        if self._store is not None:
+            self._store.close()
+
+    def _warn(self, problem: str) -> None:
+        text = (
+            f"{problem}. Statuses of deleted requests may stand in Redis until their time to live"
+            " is over (an hour, or their type's status_ttl): until then, who uses an id anew may be"
+            " told what became of it before"
+        )
+        self._warnings.append(text)
+        warn(text)
+
+
+def _prune(
+    connection: Connection, before: datetime, schema: str, statuses: _Statuses
+) -> dict[str, int]:
     from rich.console import Console
     from rich.progress import Progress
 
@@ -110,6 +155,7 @@ def _prune(connection: Connection, before: datetime, schema: str) -> dict[str, i
     ) as bar:
         task = bar.add_task("pruning", total=total)
         for step in prune_journal(connection, before, schema=schema):
+            statuses.forget(step)
             deleted.update(step.deleted)
             bar.update(
                 task,

@@ -8,8 +8,8 @@ new again, so the retention has to be longer than anybody may send a request aga
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator
-from datetime import datetime
+from collections.abc import Callable, Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
 from psycopg import sql
@@ -34,6 +34,10 @@ class Step(NamedTuple):
 
     pages: int
     deleted: dict[str, int]
+    ids: Sequence[str] = ()
+    """Of the requests: each is new again, and no status that is older means it."""
+    at: datetime = datetime.min.replace(tzinfo=UTC)
+    """When they were deleted."""
 
 
 def prunable(connection: Connection, before: datetime, *, schema: str) -> dict[str, int]:
@@ -73,8 +77,8 @@ def _step(
     cursor = connection.execute(query(f"prune_{table}", schema), values)
     if table != "requests":
         return Step(count, {table: max(0, cursor.rowcount)})
-    row = cursor.fetchone() or (0, 0, 0)
-    return Step(count, dict(zip(("requests", "attempts", "transitions"), row, strict=True)))
+    ids, runs, moves, at = cursor.fetchall()[0]
+    return Step(count, {"requests": len(ids), "attempts": runs, "transitions": moves}, ids, at)
 
 
 def _pages(connection: Connection, table: str, schema: str) -> int:

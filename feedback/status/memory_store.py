@@ -6,6 +6,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
+from datetime import datetime
 
 from feedback.errors import StoreUnavailable
 from feedback.status.replacement import replacement
@@ -47,6 +48,15 @@ class MemoryStatusStore:
         with self._lock:
             self._check()
             return [self._value(name) for name in ids]
+
+    def drop(self, ids: Sequence[str], before: datetime) -> None:
+        """Deletes the statuses of these ids whose `at` is before (aware)."""
+        with self._lock:
+            self._check()
+            for name in ids:
+                status = decode_or_none(self._value(name))
+                if status is not None and status.at < before:
+                    del self._values[name]
 
     def subscribe(self, channel: str) -> _MemoryHints:
         """Subscribed when it returns, so that no hint sent after that is missed."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from typing import Final
 
 from feedback.status.replacement import WITHOUT_ROW_MARKS
@@ -49,13 +50,21 @@ return 1
 """.replace(b"UNSEEN", _finds(*WITHOUT_ROW_MARKS[:1])).replace(
     b"BY_CODE", _finds(*WITHOUT_ROW_MARKS[1:])
 )
+# Deletes those of KEYS that are statuses and whose time, without the Z, is before ARGV[1].
+DROP: Final = b"""\
+for _, key in ipairs(KEYS) do
+  local value = redis.pcall('GET', key)
+  local at = type(value) == 'string' and string.match(value, '^{"v":.-"at":"([^"Z]*)')
+  if at and at < ARGV[1] then redis.call('DEL', key) end
+end
+"""
 _SHA = hashlib.sha1(SCRIPT, usedforsecurity=False).hexdigest().encode()
 # The first script command of a batch carries the text, so the rest never meets NOSCRIPT.
 _EVAL = b"*7\r\n$4\r\nEVAL\r\n$%d\r\n%b\r\n$1\r\n1\r\n" % (len(SCRIPT), SCRIPT)
 _EVALSHA = b"*7\r\n$7\r\nEVALSHA\r\n$40\r\n%b\r\n$1\r\n1\r\n" % _SHA
 _PUBLISH = b"*3\r\n$7\r\nPUBLISH\r\n$%d\r\n%b\r\n$%d\r\n%b\r\n"
-_TOGETHER = 100
-"""Keys of one MSETEX: the server does nothing else meanwhile."""
+TOGETHER: Final = 100
+"""Keys of one command: the server does nothing else meanwhile."""
 _MAX_TTL = 10 * 366 * 86_400
 
 Commands = list[tuple[bytes, int]]
@@ -83,6 +92,11 @@ def hint_commands(writes: Sequence[StatusWrite]) -> list[bytes]:
         name = channel.encode()
         commands.append(_PUBLISH % (len(name), name, len(message), message))
     return commands
+
+
+def time_text(moment: datetime) -> bytes:
+    """A time as in `at`, without the Z: so one without a fraction sorts before those with one."""
+    return moment.astimezone(UTC).replace(tzinfo=None).isoformat().encode()
 
 
 def _sets(writes: Sequence[StatusWrite], key_prefix: bytes) -> Commands:
@@ -113,8 +127,8 @@ def _sets_together(writes: Sequence[StatusWrite], key_prefix: bytes) -> Commands
 
 
 def _parts(pairs: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    for start in range(0, len(pairs), _TOGETHER):
-        yield pairs[start : start + _TOGETHER]
+    for start in range(0, len(pairs), TOGETHER):
+        yield pairs[start : start + TOGETHER]
 
 
 def _pair(write: StatusWrite, key_prefix: bytes) -> bytes:

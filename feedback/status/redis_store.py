@@ -11,6 +11,7 @@ import socket
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
+from datetime import datetime
 from typing import Any
 
 import redis
@@ -19,7 +20,13 @@ from redis.maint_notifications import MaintNotificationsConfig
 from redis.retry import Retry
 
 from feedback.errors import StoreUnavailable
-from feedback.status.redis_commands import hint_commands, status_commands
+from feedback.status.redis_commands import (
+    DROP,
+    TOGETHER,
+    hint_commands,
+    status_commands,
+    time_text,
+)
 from feedback.status.redis_connections import RedisConnections
 from feedback.status.status import Status, StatusWrite
 from feedback.status.store import Hints, decode_or_none
@@ -87,6 +94,14 @@ class RedisStatusStore:
                 connection.send_command("MGET", *keys)
                 answers.extend(connection.read_response())
         return answers
+
+    def drop(self, ids: Sequence[str], before: datetime) -> None:
+        """Deletes the statuses of these ids whose `at` is before (aware)."""
+        for start in range(0, len(ids), TOGETHER):
+            keys = [self._key_prefix + name.encode() for name in ids[start : start + TOGETHER]]
+            with self._connections.lend() as connection:
+                connection.send_command("EVAL", DROP, len(keys), *keys, time_text(before))
+                connection.read_response()
 
     def subscribe(self, channel: str) -> Hints:
         """Subscribed when it returns, so that no hint sent after that is missed."""

@@ -8,6 +8,7 @@ A status is a hint with a time to live; the journal is the truth.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import datetime
 from typing import Protocol
 
 from feedback.status.status import Status, StatusWrite
@@ -40,6 +41,12 @@ class StatusStore(Protocol):
 
     def read_raw(self, ids: Sequence[str]) -> list[bytes | None]:
         """As read(), but the values as they stand: who reads them often parses only changes."""
+
+    def drop(self, ids: Sequence[str], before: datetime) -> None:
+        """Deletes the statuses of these ids whose `at` is before (aware).
+
+        Raises StoreUnavailable when some may stand still.
+        """
 
     def subscribe(self, channel: str) -> Hints:
         """Subscribed when it returns, so that no hint sent after that is missed."""

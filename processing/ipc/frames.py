@@ -403,6 +403,12 @@ class CancelAsked(NamedTuple):
     request_id: str
     reason: str
     """Who wants it, and why."""
+    chunk: int | None = None
+    """The chunk in which it was seen to run; None: whichever it runs in."""
+
+    def means(self, request_id: str | None, chunk: int) -> bool:
+        """Whether what runs there is the request that is to end, and no later run of its id."""
+        return request_id == self.request_id and self.chunk in {None, chunk}
 
 
 class LimitsFound(NamedTuple):

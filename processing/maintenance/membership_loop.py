@@ -123,8 +123,8 @@ class MembershipLoop:
         if self.health_port is not None:
             facts["health_port"] = self.health_port
         try:
-            for request_id, reason in self._cancellations.take(self._instance):
-                self._tell(CancelAsked(request_id, reason))
+            for asked in self._cancellations.take(self._instance):
+                self._tell(CancelAsked(*asked))
             portion = self._membership.turn(facts, time.monotonic())
         except (redis.RedisError, OSError, StoreUnavailable) as error:
             self._away(str(error))

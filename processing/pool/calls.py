@@ -12,7 +12,7 @@ from functools import partial
 from typing import Any, Final, TypeAlias
 
 from feedback.contract.states import CANCELLED, SHUTDOWN, TIMEOUT
-from processing.ipc.frames import Cancel, Recall
+from processing.ipc.frames import Cancel, CancelAsked, Recall
 from processing.ipc.progress import Running
 from processing.pool.actions import Action, Send, Signal
 from processing.pool.chunk import Chunk
@@ -154,18 +154,18 @@ class SeatedCalls:
         waits = told.why == CANCELLED and told.running.index is None
         return max(at, deadline) if waits else at
 
-    def cancel(self, name: str, reason: str, looks: SeatLooks, now: float) -> list[Action]:
-        """Ends the request of this id and no other; nothing where it does not run at this look."""
+    def cancel(self, asked: CancelAsked, looks: SeatLooks, now: float) -> list[Action]:
+        """Ends that request and no other; nothing where it does not run at this look."""
         for number, worker in self._crew.all.items():
             for seat, running in worker.seats.at_work(looks.get(number, {})):
                 chunk = worker.seats.taken[seat]
-                if request_id(chunk.records[0]) != name:
+                if not asked.means(request_id(chunk.records[0]), chunk.number):
                     continue
                 if self._crew.terminating or _asked(worker.seats.told.get(seat)):
                     return []
                 if running.deadline is not None:  # else it is not made yet, and never will be
-                    worker.seats.told[seat] = Terminated(running, now, CANCELLED, reason)
-                return [Send(number, Cancel(chunk.number, 0, reason))]
+                    worker.seats.told[seat] = Terminated(running, now, CANCELLED, asked.reason)
+                return [Send(number, Cancel(chunk.number, 0, asked.reason))]
         return []
 
 

@@ -12,6 +12,7 @@ from feedback.contract.record import Record, kind_of, size_of
 from processing.ipc.channel import WrongFrame
 from processing.ipc.frames import (
     NO_ORDER,
+    CancelAsked,
     LimitsFound,
     ProbeDatabase,
     Report,
@@ -287,11 +288,10 @@ class Pool:
     # Life
 
     def cancel(
-        self, name: str, reason: str, looks: Looks, seats: SeatLooks, now: float
+        self, asked: CancelAsked, looks: Looks, seats: SeatLooks, now: float
     ) -> list[Action]:
-        """Ends the request of this id and no other; nothing where it does not run at this look."""
-        found = self.crew.cancel(name, reason, looks, now)
-        return found or self.calls.cancel(name, reason, seats, now)
+        """Ends that request and no other; nothing where it does not run at this look."""
+        return self.crew.cancel(asked, looks, now) or self.calls.cancel(asked, seats, now)
 
     def tick(self, looks: Looks, now: float, seats: SeatLooks | None = None) -> list[Action]:
         """Looks at what runs: overdue requests, workers that don't start, slow neighbours."""

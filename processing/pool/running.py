@@ -29,10 +29,11 @@ def running_requests(
     at: datetime,
     seats: Mapping[int, Mapping[int, Running | None]] | None = None,
 ) -> list[dict[str, Any]]:
-    """One row for each request that a worker runs: request_id, type, record, worker, since.
+    """A row for each request that a worker runs: request_id, type, record, worker, chunk, since.
 
-    `chunks` are those in each worker's hand, `looks` what the workers' slots say, `now` the slots'
-    clock at the time `at`; `since` is RFC 3339. The id of a structured event is not known: None.
+    A later run of the same id has another chunk. `chunks` are those in each worker's hand, `looks`
+    what the workers' slots say, `now` the slots' clock at the time `at`; `since` is RFC 3339. The
+    id of a structured event is not known: None.
     What runs in workers' seats comes besides; a batch is left out, as it is no single request. Of
     more than MOST_SHOWN those that have run longest.
     """
@@ -51,6 +52,7 @@ def running_requests(
             "type": record[TYPE],
             "record": _place(record),
             "worker": worker,
+            "chunk": running.chunk,
             "since": _text(at - timedelta(seconds=now - running.started)),
         }
         for worker, running, record in found

@@ -326,15 +326,15 @@ class Supervisor:
                 self._database_state(up=up)
             case DueRows(order, rows):
                 self._pool.claimed(order, rows, now)
-            case CancelAsked(name, reason):
-                self._cancel(name, reason, now)
+            case CancelAsked():
+                self._cancel(event, now)
             case LimitsFound():
                 self._pool_log.limits(event)
                 self._act(self._pool.limit(event))
 
-    def _cancel(self, name: str, reason: str, now: float) -> None:
-        actions = self._pool.cancel(name, reason, self._at_work.slots, self._at_work.seats, now)
-        self._pool_log.cancelling(name, reason, actions)
+    def _cancel(self, asked: CancelAsked, now: float) -> None:
+        actions = self._pool.cancel(asked, self._at_work.slots, self._at_work.seats, now)
+        self._pool_log.cancelling(asked.request_id, asked.reason, actions)
         self._act(actions)
 
     def _database_state(self, *, up: bool) -> None:

@@ -13,7 +13,7 @@ from typing import Final
 
 from feedback.backend import Backend
 from feedback.contract.states import SHUTDOWN
-from processing.ipc.frames import Stop
+from processing.ipc.frames import CancelAsked, Stop
 from processing.ipc.progress import Running
 from processing.pool.actions import Action, NoWorkerStarts, Send, Signal, Spawn
 from processing.pool.chunk import Chunk
@@ -192,15 +192,15 @@ class Workers:
         return [Signal(number, signal.SIGTERM, SHUTDOWN) for number in self.all]
 
     def cancel(
-        self, name: str, reason: str, looks: Mapping[int, Running | None], now: float
+        self, asked: CancelAsked, looks: Mapping[int, Running | None], now: float
     ) -> list[Action]:
-        """Ends the request of this id and no other; nothing where it does not run at this look."""
+        """Ends that request and no other; nothing where it does not run at this look."""
         if self.terminating:
             return []
         chunks = {worker.number: worker.chunks for worker in self.all.values()}
         for number, running, record in at_work(chunks, looks.items()):
-            if request_id(record) == name:
-                return cancel(self.all[number], running, reason, now)
+            if asked.means(request_id(record), running.chunk):
+                return cancel(self.all[number], running, asked.reason, now)
         return []
 
     # Time

@@ -92,10 +92,16 @@ class Workers:
     def submit(self, *ids: str, do: str = "", kind: str = "fragile", **headers: str) -> None:
         self.supervisor.submit([self.record(i, do, kind, **headers) for i in ids])
 
-    def cancel(self, id: str, reason: str) -> None:
+    def cancel(self, id: str, reason: str, chunk: int | None = None) -> None:
         """As an operator asks for it."""
         with redis.Redis.from_url(self._stack.redis) as client:
-            Cancellations(client, self._prefix).ask("test", id, reason)
+            Cancellations(client, self._prefix).ask("test", id, reason, chunk)
+
+    @property
+    def asked(self) -> bool:
+        """The maintenance process has still to read what it was asked to cancel."""
+        with redis.Redis.from_url(self._stack.redis) as client:
+            return bool(client.exists(f"{self._prefix}:cancel:test"))
 
     def finish(self, timeout: float = WAIT) -> None:
         """Turns until nothing is in hand."""

@@ -8,8 +8,14 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from consumer.commands import operator as operating
+from feedback.contract.states import State
+from feedback.status.redis_store import RedisStatusStore
+from stack import Stack
 from tests.support.commands import Commands, answer
 from tests.support.journal import Journal
+from tests.support.service import WAIT, Bench
+from tests.support.statuses import write
+from tests.support.waiting import eventually
 
 OLD = datetime.now(UTC) - timedelta(days=40)
 DAY = 86_400_000
@@ -146,6 +152,41 @@ def test_without_kafka_it_says_what_it_could_not_look_at(
     refused = oncepool("prune", "--older-than", "30d", "--yes")
     assert (refused.exit_code, "nothing was deleted" in refused.stderr) == (1, True)
     assert oncepool("prune", "--older-than", "30d", "--yes", "--force").exit_code == 0
+
+
+def test_statuses_go_with_their_requests(
+    oncepool: Commands, journal: Journal, stack: Stack, prefix: str
+) -> None:
+    """A status may outlive its row, and would be told to who uses the id anew."""
+    store = RedisStatusStore(stack.redis, prefix, timeout=30.0)
+    arguments = ("prune", "--force", "--older-than", "30d", "--yes", "--json")
+    try:
+        store.write([write(name, State.DONE, at=OLD) for name in ("a", "b", "c")])
+        away = oncepool(*arguments, ONCEPOOL_REDIS_URL="redis://127.0.0.1:1")
+        assert (away.exit_code, left(journal)) == (0, ["b", "c"])
+        said = answer(away)["warnings"][-1]
+        assert "Statuses of deleted requests may stand in Redis until" in said
+        assert said in away.stderr
+        assert None not in store.read(["a", "b", "c"])
+
+        journal.put("a", "done", finished_at=OLD)
+        assert "Statuses of deleted requests" not in oncepool(*arguments).stderr
+        assert [status and status.id for status in store.read(["a", "b", "c"])] == [None, "b", "c"]
+    finally:
+        store.close()
+
+
+def test_an_id_that_was_deleted_is_new_also_to_its_producer(
+    bench: Bench, oncepool: Commands
+) -> None:
+    """The old request's status has a higher rank than what becomes of the new one."""
+    bench.start()
+    assert bench.outcome("effect", {"table": bench.table}, request_id="a").state == "done"
+    arguments = ("prune", "--force", "--older-than", "0s", "--yes", "--json")
+    eventually(lambda: answer(oncepool(*arguments))["rows"]["requests"] == 1, WAIT)
+    assert bench.client.status("a") is None
+
+    assert bench.outcome("raises", {"table": bench.table}, request_id="a").state == "failed"
 
 
 @pytest.mark.parametrize("age", ["soon", "2999-01-01", "99999999999d"])

@@ -21,7 +21,7 @@ WITH old AS MATERIALIZED (
     DELETE FROM {schema}.transitions WHERE request_id = ANY (ARRAY(SELECT id FROM gone))
     RETURNING 1
 )
-SELECT (SELECT count(*) FROM gone), (SELECT count(*) FROM runs), (SELECT count(*) FROM moves)
+SELECT ARRAY(SELECT id FROM gone), (SELECT count(*) FROM runs), (SELECT count(*) FROM moves), statement_timestamp()
 
 -- name: prune_attempts
 -- Of requests that have no row any more: older versions left those of such without effects that were done.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+from collections.abc import Callable
 
 import orjson
 import psycopg
@@ -13,6 +14,7 @@ from feedback.operations.request_actions import By, drop, retry
 from stack import Stack
 from tests.support.commands import Commands, answer
 from tests.support.journal import Journal
+from tests.support.kafka_topic import read_all
 from tests.support.own_database import OwnDatabase
 from tests.support.proxy import Proxy, commit_after
 
@@ -74,6 +76,53 @@ def test_what_a_server_refuses_that_is_read_only_was_not_moved(
     assert "not known" not in said
 
 
+def add_letters(journal: Journal, topic: str, count: int) -> list[str]:
+    """Messages that are dead letters; their numbers."""
+    for n in range(count):
+        pairs = [["ce_id", f"m{n}"], ["ce_type", "a"]]
+        headers = [[name, base64.b64encode(text.encode()).decode()] for name, text in pairs]
+        journal.insert(
+            "dead_letters", topic=topic, partition=0, kafka_offset=n, payload=b"{}",
+            produced_at="2026-05-01T12:00:00Z", reason="malformed", detail="was not read",
+            headers=orjson.dumps(headers).decode(),
+        )  # fmt: skip
+    return [str(row["id"]) for row in journal.rows("SELECT id FROM {s}.dead_letters ORDER BY 1")]
+
+
+def test_of_messages_that_are_sent_again_it_is_known_which_were_not_sent(
+    stack: Stack, own_database: OwnDatabase, prefix: str, topic: Callable[..., str]
+) -> None:
+    migrate(own_database.url, "oncepool")
+    journal = Journal(own_database.url, "oncepool")
+    name = topic()
+    numbers = add_letters(journal, name, 2)
+    journal.run(
+        "CREATE FUNCTION {s}.refuse() RETURNS trigger LANGUAGE plpgsql AS"
+        " $$ BEGIN RAISE 'not this one'; END $$"
+    )
+    journal.run(
+        "CREATE TRIGGER marked BEFORE UPDATE ON {s}.dead_letters"
+        " FOR EACH ROW EXECUTE FUNCTION {s}.refuse()"
+    )
+    journal.close()
+    oncepool = Commands(stack, "oncepool", prefix)
+    arguments = ("dead-letters", "retry", *numbers, "--resend", "--json")
+    sent = oncepool(*arguments, ONCEPOOL_DATABASE_URL=own_database.url)
+    assert sent.exit_code == 1, sent.output
+    told = answer(sent)
+    assert "not this one" in told["problem"]
+    assert (told["unsure"], told["untried"]) == (numbers[:1], numbers[1:])
+    assert len(read_all(stack.kafka, name)) == 1
+
+    own_database.set_read_only(read_only=True)
+    refused = oncepool(*arguments, ONCEPOOL_DATABASE_URL=own_database.url)
+    assert refused.exit_code == 1
+    said = refused.stderr + str(refused.exception)
+    assert "read-only transaction" in said
+    assert "not known" not in said
+    assert len(read_all(stack.kafka, name)) == 1
+
+
 def test_some_may_have_been_moved_where_they_are_refused_one_by_one(
     journal: Journal, stack: Stack, prefix: str
 ) -> None:
@@ -101,15 +150,7 @@ def test_some_may_have_been_moved_where_they_are_refused_one_by_one(
 def test_dead_letters_that_a_command_did_not_come_to_are_told(
     journal: Journal, stack: Stack, prefix: str, proxy: Proxy, through: str
 ) -> None:
-    for n in range(2):
-        pairs = [["ce_id", f"m{n}"], ["ce_type", "a"]]
-        headers = [[name, base64.b64encode(text.encode()).decode()] for name, text in pairs]
-        journal.insert(
-            "dead_letters", topic="requests", partition=0, kafka_offset=n, payload=b"{}",
-            produced_at="2026-05-01T12:00:00Z", reason="malformed", detail="was not read",
-            headers=orjson.dumps(headers).decode(),
-        )  # fmt: skip
-    first, second = [str(row["id"]) for row in journal.rows("SELECT id FROM {s}.dead_letters")]
+    first, second = add_letters(journal, "requests", 2)
     journal.put("r")
     oncepool = Commands(stack, journal.schema, prefix)
     proxy.wish(commit_after(b".dead_letters"))

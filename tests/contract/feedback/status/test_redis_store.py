@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 
 import pytest
 
@@ -14,7 +15,7 @@ from feedback.status.opening import open_store
 from feedback.status.redis_store import RedisStatusStore
 from tests.support.private_valkey import PrivateValkey
 from tests.support.proxy import Proxy
-from tests.support.statuses import standing, write
+from tests.support.statuses import AT, standing, write
 
 _numbers = itertools.count()
 
@@ -53,6 +54,17 @@ def test_a_foreign_value_is_nothing_and_is_replaced(
     assert own.read(["a"]) == [None]
     own.write([write("a", State.RUNNING)])
     assert standing(own, "a") == ("running", 1, "ok")
+
+
+def test_what_is_no_status_is_not_dropped(own: RedisStatusStore, valkey: PrivateValkey) -> None:
+    with valkey.client() as client:
+        client.hset(f"{own.prefix}:status:hash", "v", "1")
+        client.set(f"{own.prefix}:status:text", '{"at":"1970-01-01T00:00:00Z"}')
+        own.write([write("a", State.DONE)])
+        own.drop(["hash", "text", "a"], AT + timedelta(hours=1))
+        assert sorted(client.keys(f"{own.prefix}:status:*")) == [
+            f"{own.prefix}:status:{name}".encode() for name in ("hash", "text")
+        ]
 
 
 def test_a_key_of_another_kind_is_replaced(own: RedisStatusStore, valkey: PrivateValkey) -> None:

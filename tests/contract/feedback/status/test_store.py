@@ -344,6 +344,22 @@ def test_an_odd_time_to_live_is_bounded(store: StatusStore, ttl: int) -> None:
     assert standing(store, "a") == ("done", 1, "ok")
 
 
+def test_statuses_of_an_earlier_time_are_dropped(store: StatusStore) -> None:
+    """Whatever they say; not those of who uses an id anew."""
+    ids = [f'"at":"{number}' for number in range(203)]
+    store.write([write(name, State.DONE, 7) for name in ids])
+    between = AT + timedelta(microseconds=1)
+    store.write([write("later", State.WAITING, at=between), write("other", State.DONE)])
+    store.drop([*ids, "later", "unknown"], AT)
+    assert None not in store.read(ids)
+    store.drop([*ids, "later", "unknown"], between)
+    assert set(store.read(ids)) == {None}
+    store.write([write(ids[0], State.FAILED, 1)])
+    found = [standing(store, name) for name in (ids[0], "later", "other")]
+    assert found == [("failed", 1, "ok"), ("waiting", 1, "ok"), ("done", 1, "ok")]
+    store.drop([], between)
+
+
 def test_after_everything_was_lost_statuses_are_written_again(part: Part) -> None:
     part.store.write([write("a", State.DONE)])
     part.forget()

@@ -28,6 +28,8 @@ class Place:
         self.waiting: set[str] = set()
         """Those that the journal takes out of the queue."""
         self.asks: list[str] = []
+        self.chunks: set[int | None] = set()
+        """Those that were named."""
         self.unread: set[str] = set()
         self.asked: Callable[[str], object] = lambda _: None
         self.withdrawn: Callable[[], object] = lambda: None
@@ -41,14 +43,15 @@ class Place:
         self.withdrawn()
         return [{"id": one} for one in ids if one in self.waiting]
 
-    def end(self, id: str) -> None:
-        fields = StatusFields(id, "a.b", State.CANCELLED, 1, code=CANCELLED, attempt=1, at=BEGAN)
+    def end(self, id: str, state: State = State.CANCELLED, code: str = CANCELLED) -> None:
+        fields = StatusFields(id, "a.b", state, 1, code=code, attempt=1, at=BEGAN)
         self.ended[id] = Status.decode(StatusWrite.of(fields).value)
 
-    def ask(self, _instance: str, id: str, _reason: str) -> bool:
+    def ask(self, _instance: str, id: str, _reason: str, chunk: int | None) -> bool:
         self.asked(id)
         self._answer()
         self.asks.append(id)
+        self.chunks.add(chunk)
         was_read = id not in self.unread
         self.unread.add(id)
         return was_read
@@ -65,8 +68,8 @@ class Place:
         if self.away:
             raise redis.ConnectionError("away")
 
-    def cancel(self, *ids: str, wait: float = 30.0) -> Cancelled:
-        began = {"worker": 0, "instance": "i", "since": BEGAN.isoformat()}
+    def cancel(self, *ids: str, wait: float = 30.0, **place: int) -> Cancelled:
+        began = {"worker": 0, "instance": "i", "since": BEGAN.isoformat(), **place}
         places = {one: {"request_id": one, **began} for one in ids}
         return cancel_running(Settings(), places, self.take, reason="", wait=wait)
 
@@ -150,3 +153,42 @@ def test_it_is_an_error_as_long_as_nothing_was_asked(place: Place) -> None:
 def test_an_ask_without_an_answer_may_have_been_taken(place: Place) -> None:
     place.away = True
     assert "was asked to end" in late(place.cancel("a"))["a"]
+
+
+def test_the_chunk_is_named_where_the_instance_tells_it(place: Place) -> None:
+    place.asked = place.end
+    place.cancel("a")
+    assert place.chunks == {None}
+    place.ended.clear()
+    place.cancel("a", chunk=7)
+    assert place.chunks == {None, 7}
+
+
+def test_no_ask_is_left_of_what_has_ended_otherwise(place: Place) -> None:
+    """By itself, or where it waited by then; the others are still waited for."""
+
+    def others_end(id: str) -> None:
+        place.end("a", State.DONE, "ok")
+        place.waiting = {"b"}
+        if place.asks.count("c") == 2:
+            assert place.unread == {"c"}
+            place.end("c")
+
+    place.asked = others_end
+    found = place.cancel("a", "b", "c")
+    assert [row["id"] for row in found.rows] == ["b", "c"]
+    assert [one.reason for one in found.ended] == [
+        "had ended before it could be cancelled: done/ok"
+    ]
+    assert (found.late, place.unread) == ([], set())
+
+
+def test_what_has_ended_is_told_though_its_ask_cannot_be_taken_back(place: Place) -> None:
+    def goes_away() -> None:
+        place.away = bool(place.asks)
+
+    place.asked = lambda _: place.end("a", State.DONE, "ok")
+    place.withdrawn = goes_away
+    found = place.cancel("a", "b")
+    assert [one.id for one in found.ended] == ["a"]
+    assert "was asked to end in worker 0 of i; then Redis did not answer" in late(found)["b"]

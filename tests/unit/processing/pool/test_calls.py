@@ -13,6 +13,7 @@ from feedback.contract.record import KEY, OFFSET, TYPE, Record
 from processing.ipc.channel import WrongFrame
 from processing.ipc.frames import (
     Cancel,
+    CancelAsked,
     LimitsFound,
     Recall,
     Report,
@@ -273,16 +274,17 @@ def test_an_operator_cancels_one_call_and_its_worker_is_killed_where_it_goes_on(
     pool.submit([call(n) for n in range(3)])
     pool.plan(0.0)
     before = looks_of(pool, deadline=None)  # it waits for its claim: no reason to kill the others
-    assert pool.cancel("id-1", "ann: typo", {0: None}, before, 0.0) == [
+    assert pool.cancel(CancelAsked("id-1", "ann: typo"), {0: None}, before, 0.0) == [
         Send(0, Cancel(1, 0, "ann: typo"))
     ]
     assert pool.tick({0: None}, 9.0, before) == []
     seats = looks_of(pool, deadline=99.0)
-    assert pool.cancel("id-1", "ann: typo", {0: None}, seats, 1.0) == [
+    assert pool.cancel(CancelAsked("id-1", "ann: typo", 7), {0: None}, seats, 1.0) == []
+    assert pool.cancel(CancelAsked("id-1", "ann: typo", 1), {0: None}, seats, 1.0) == [
         Send(0, Cancel(1, 0, "ann: typo"))
     ]
-    assert pool.cancel("id-1", "ann: typo", {0: None}, seats, 1.1) == []
-    assert pool.cancel("id-7", "ann: typo", {0: None}, seats, 1.1) == []
+    assert pool.cancel(CancelAsked("id-1", "ann: typo"), {0: None}, seats, 1.1) == []
+    assert pool.cancel(CancelAsked("id-7", "ann: typo"), {0: None}, seats, 1.1) == []
     assert pool.tick({0: None}, 2.9, seats) == []
     assert pool.tick({0: None}, 3.0, seats) == [Signal(0, signal.SIGKILL, "cancelled")]
     pool.died(0, "SIGKILL", None, 3.1)
@@ -295,7 +297,7 @@ def test_no_worker_is_killed_for_what_was_told_to_end_before_its_call_was_open()
     pool.submit([call(n) for n in range(2)])
     pool.plan(0.0)
     check = looks_of(pool, deadline=99.0)
-    assert pool.cancel("id-1", "ann: typo", {0: None}, check, 0.0)
+    assert pool.cancel(CancelAsked("id-1", "ann: typo"), {0: None}, check, 0.0)
     waits = looks_of(pool, deadline=None, started=1.0)
     assert [pool.tick({0: None}, at, waits) for at in (1.0, 5.0, 50.0)] == [[], [], []]
     # Its call is open after all, and does not end.
@@ -357,7 +359,7 @@ def test_an_operator_cancels_a_call_that_waits_for_its_loop(at: float, killed: f
     pool.plan(0.0)
     seats = blocked(pool)
     pool.tick({0: None}, at, seats)
-    sent = pool.cancel("id-0", "ann: typo", {0: None}, seats, at)
+    sent = pool.cancel(CancelAsked("id-0", "ann: typo"), {0: None}, seats, at)
     assert sent == [Send(0, Cancel(0, 0, "ann: typo"))]
     assert pool.tick({0: None}, killed - 0.1, seats) == []
     assert pool.tick({0: None}, killed, seats) == [Signal(0, signal.SIGKILL, "cancelled")]

@@ -12,6 +12,7 @@ from feedback.contract.record import OFFSET, Record
 from processing.ipc.channel import WrongFrame
 from processing.ipc.frames import (
     Cancel,
+    CancelAsked,
     ProbeDatabase,
     Recall,
     Report,
@@ -184,12 +185,11 @@ def test_an_overdue_request_is_asked_to_stop_then_killed_and_its_verdict_is_time
 
 
 def named(offset: int) -> Record:
-    """A record of the request `r<offset>`."""
     return ("topic", 0, offset, 0, None, b"{}", [("ce_id", b"r%d" % offset)], "quick", None)
 
 
-def cancel(pool: Pool, name: str, look: Running | None, now: float) -> list[Any]:
-    return pool.crew.cancel(name, "by ann", {0: look}, now)
+def cancel(pool: Pool, name: str, look: Running | None, now: float, *chunk: int) -> list[Any]:
+    return pool.crew.cancel(CancelAsked(name, "by ann", *chunk), {0: look}, now)
 
 
 def test_a_cancelled_request_is_told_then_killed_and_its_verdict_says_who() -> None:
@@ -197,8 +197,8 @@ def test_a_cancelled_request_is_told_then_killed_and_its_verdict_says_who() -> N
     pool.submit([named(0), named(1), named(2)])
     pool.plan(1.0)
     look = running(0, 1, deadline=60.0, started=1.0)
-    assert cancel(pool, "r0", look, 2.0) == [], "it does not run"
-    assert cancel(pool, "r1", look, 2.0) == [Send(0, Cancel(0, 1, "by ann"))]
+    assert cancel(pool, "r0", look, 2.0) == cancel(pool, "r1", look, 2.0, 7) == [], "neither runs"
+    assert cancel(pool, "r1", look, 2.0, 0) == [Send(0, Cancel(0, 1, "by ann"))]
     assert cancel(pool, "r1", look, 2.5) == [], "it was told"
     assert pool.tick({0: look}, 3.9) == []
     (kill,) = pool.tick({0: look}, 4.0)

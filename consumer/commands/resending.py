@@ -10,6 +10,7 @@ from consumer.config.settings import Settings
 from consumer.errors import ConsumerError
 from consumer.intake.kafka_properties import producer_properties
 from feedback.client.producer import connect
+from feedback.contract.late_messages import timely
 from feedback.guarded_producer import GuardedProducer
 from feedback.operations.dead_message import DeadMessage
 from feedback.produce_errors import message_refusal, topic_refusal
@@ -32,18 +33,19 @@ class Resender:
         self._producer = GuardedProducer(connect(producer_properties(settings), TIMEOUT))
 
     def send(self, letter: DeadMessage) -> None:
-        """Returns when the broker has it: bytes, headers and timestamp as they were.
+        """Returns when the broker has it, as it was, but that its topic keeps it however old it is.
 
         Raises NotTaken, NotSent.
         """
         answers: list[KafkaError | None] = []
+        timestamp, more = timely(letter.produced_at, letter.headers)
         try:
             self._producer.produce(
                 letter.topic,
                 key=letter.key,
                 value=letter.value,
-                headers=list(letter.headers),
-                timestamp=round(letter.produced_at.timestamp() * 1000),
+                headers=[*letter.headers, *more],
+                timestamp=timestamp,
                 on_delivery=lambda error, _message: answers.append(error),
             )
         except KafkaException as error:

@@ -300,10 +300,15 @@ class Unfinished:
     def to_tell(self, place: Place) -> int | None:
         """The offset of a partition's last word: the last one known to be committed.
 
-        None where nothing was in the present assignment, and no more is finished than was found.
+        None where that would say nothing new: a topic may have been deleted and made anew
+        meanwhile, and to its new log the offset would do harm. So would it where nothing was
+        committed in the present assignment, and no more is finished than was found.
         """
         reading = self._read.get(place)
         if reading is None or reading.committed is None or reading.told is None:
             return None
-        worth = reading.ours or self._has_risen(place, reading.committed, reading.told)
+        if reading.ours:
+            worth = self.mark(place, reading.committed, going=True) != reading.told
+        else:
+            worth = self._has_risen(place, reading.committed, reading.told)
         return reading.committed if worth else None

@@ -15,6 +15,9 @@ _FORMATS = (b"application/cloudevents+json", b"application/cloudevents")
 _NOT_OURS = frozenset({"traceparent", "tracestate"})
 """Attributes whose header is W3C's, without `ce_`."""
 
+_REPLACED = OURS - {"ce_time"}
+"""Headers that an event stands for, but for the one that a message gets which is sent again."""
+
 
 def is_structured(content_type: bytes | None) -> bool:
     """Whether a message of this content-type header holds its attributes in its value."""
@@ -34,7 +37,7 @@ def unfold(
     request_id = check_name("id", _text(event, "id", None if "id" in event else named))
     _text(event, "type", request_id)
     payload = _payload(event, request_id)
-    unfolded = {name: raw for name, raw in headers.items() if name not in OURS}
+    unfolded = {name: raw for name, raw in headers.items() if name not in _REPLACED}
     for name in event:
         if name == "datacontenttype":
             unfolded["content-type"] = _text(event, name, request_id).encode()

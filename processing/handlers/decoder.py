@@ -8,7 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from feedback.contract.envelope import JSON, Envelope
-from feedback.contract.headers import OptionalHeaders, check_name, is_too_far
+from feedback.contract.headers import OptionalHeaders, check_name, is_too_far, parse_time
 from feedback.contract.payloads import write_json
 from feedback.contract.record import Record
 from feedback.errors import Malformed
@@ -17,7 +17,10 @@ from processing.handlers.outcomes import describe
 
 @dataclass(frozen=True, slots=True)
 class RawMessage:
-    """A Kafka message as it came. `timestamp` is in milliseconds since the epoch."""
+    """A Kafka message as it came. `timestamp` is in milliseconds since the epoch.
+
+    Of a dead letter that was sent again it is the later one; the first stands in `ce_time`.
+    """
 
     topic: str
     partition: int
@@ -96,7 +99,7 @@ def _envelope(message: Message, raw: RawMessage) -> Envelope:
         payload=_payload(message.payload, request_id),
         key=raw.key if message.key is None else message.key,
         headers={name: _header(content) for name, content in raw.headers.items()},
-        time=raw.timestamp / 1000,
+        time=_time(raw),
         reply_to=None,
         topic=raw.topic,
         partition=raw.partition,
@@ -107,6 +110,15 @@ def _envelope(message: Message, raw: RawMessage) -> Envelope:
             reference=None if reference is None else _name("reference", reference, request_id),
         ),
     )
+
+
+def _time(raw: RawMessage) -> float:
+    """The producer's, as of other messages; what `ce_time` says may mean something else here."""
+    said = raw.headers.get("ce_time")
+    try:
+        return raw.timestamp / 1000 if said is None else parse_time(said.decode())
+    except (ValueError, OverflowError):
+        return raw.timestamp / 1000
 
 
 def _check_due(not_before: datetime, id: str) -> None:

@@ -6,8 +6,9 @@ import signal
 import threading
 from pathlib import Path
 
+import orjson
 import pytest
-from confluent_kafka import Producer
+from confluent_kafka import OFFSET_INVALID, Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 
@@ -112,3 +113,41 @@ def test_what_waits_of_the_old_topic_is_run_to_its_end_at_a_stop(
     assert instance.process.wait(WAIT) == 0
     done = bench.query(f"SELECT id FROM {bench.schema}.requests WHERE state = 'done'")
     assert {row[0] for row in done} >= set(asked)
+
+
+def test_an_idle_instance_leaves_no_offset_of_the_old_topic_to_the_new_one(bench: Bench) -> None:
+    """The broker takes the partition away and gives it back: a last commit may be made between."""
+    old, new = [f"old-{n}" for n in range(20)], [f"new-{n}" for n in range(30)]
+    instance = bench.start(ONCEPOOL_KAFKA_PROTOCOL="consumer")
+    send(bench, old)
+    eventually(lambda: bench.done() == len(old), WAIT)
+    eventually(lambda: committed(bench)[1] == len(old), WAIT)
+    make_anew(bench.stack, bench.topic)
+    instance.says("partitions revoked")
+    eventually(lambda: bench.said().get("assigned") == 1, WAIT)
+    assert instance.stop() == 0
+    assert committed(bench) == (OFFSET_INVALID, None)
+    send(bench, new)
+    bench.start(ONCEPOOL_KAFKA_PROTOCOL="consumer")
+    eventually(lambda: bench.waiting() == 0, WAIT)
+    eventually(lambda: bench.done() == len(old) + len(new), WAIT)
+    bench.check_books({*old, *new})
+
+
+def send(bench: Bench, ids: list[str]) -> None:
+    """Requests in the first partition of the topic, which are there when this returns."""
+    producer = Producer({"bootstrap.servers": bench.stack.kafka})
+    payload = orjson.dumps({"table": bench.table})
+    for name in ids:
+        headers: list[tuple[str, str | bytes | None]] = [("ce_id", name), ("ce_type", "effect")]
+        producer.produce(bench.topic, payload, name, 0, headers=headers)
+    assert producer.flush(60) == 0
+
+
+def committed(bench: Bench) -> tuple[int, int | None]:
+    """The offset that the group has committed for the first partition, and the low mark with it."""
+    consumer = Consumer({"bootstrap.servers": bench.stack.kafka, "group.id": bench.group})
+    [found] = consumer.committed([TopicPartition(bench.topic, 0)], 60)
+    consumer.close()
+    told = (found.metadata or "").split(";")[2:]
+    return found.offset, int(told[0]) if told else None

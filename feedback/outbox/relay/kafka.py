@@ -211,7 +211,7 @@ class TopicSender:
             row.seq: refusal
             for row in rows
             if row.seq in known
-            and (refusal := self._refusal(row, known[row.seq], alone=row.seq in alone)) is not None
+            and (refusal := self._refusal(known[row.seq], alone=row.seq in alone)) is not None
         }
         of_topic = next((refusals[s] for s, one in known.items() if _is_of_topic(one)), None)
         if of_topic is not None:
@@ -228,12 +228,12 @@ class TopicSender:
             if refusal is not None:
                 batch.refused(row.seq, refusal)
 
-    def _refusal(self, row: ClaimedRow, report: RowReport, *, alone: bool) -> RowRefusal | None:
+    def _refusal(self, report: RowReport, *, alone: bool) -> RowRefusal | None:
         if report.error is None:
             return None
         code = topic_refusal(report.error)
         if code is None and alone:
-            code = message_refusal(report.error, row.created_at.timestamp())
+            code = message_refusal(report.error)
         return None if code is None else RowRefusal(code, f"{self._topic}: {report.error.str()}")
 
     def _trouble(

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from confluent_kafka import KafkaError, KafkaException
 
 from feedback.client.kafka_log import OutageLog
+from feedback.contract.late_messages import timely
 from feedback.guarded_producer import TAKEN_BACK, GuardedProducer
 from feedback.message_size import BATCH
 from feedback.outbox.relay.batch import ClaimedRow
@@ -145,6 +146,8 @@ class RowProducer:
 
     def _produce(self, row: ClaimedRow, end: float, reports: dict[int, RowReport]) -> None:
         headers = [("ce_id", row.id.encode()), ("ce_type", row.type.encode()), *row.headers]
+        timestamp, more = timely(row.created_at, headers)
+        headers += more
         span = None
         if self._spans is not None:
             span = self._spans.sending(self._topic, row.id, row.type, row.lane, headers)
@@ -170,7 +173,7 @@ class RowProducer:
                     key=row.lane,
                     value=row.payload,
                     headers=headers,
-                    timestamp=round(row.created_at.timestamp() * 1000),
+                    timestamp=timestamp,
                     on_delivery=report,
                 )
             except BufferError:

@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 from feedback import outbox
+from feedback.contract.envelope import read
 from feedback.contract.states import State
 from feedback.outbox.relay.answers import AnswerPolicy
 from feedback.outbox.relay.batch import MOST_FAILURES
@@ -24,6 +25,7 @@ from feedback.postgres import open_connection
 from feedback.status.memory_store import MemoryStatusStore
 from feedback.status.status import StatusFields, StatusWrite
 from stack import Stack
+from tests.support.kafka_topic import read_all
 from tests.support.outbox import Outbox
 from tests.support.topic_reader import ids, messages
 
@@ -177,9 +179,10 @@ def test_rows_of_one_key_that_brokers_refuse_are_undeliverable_each(
     assert ids(stack, name) == ["good"]
 
 
-def test_a_row_that_is_older_than_its_topic_takes_is_told_from_one_of_a_clock_that_is_ahead(
-    outbox_: Outbox, rounds: Callable[[str], Rounds], topic: Callable[..., str]
+def test_a_row_that_is_older_than_its_topic_takes_goes_and_keeps_its_time(
+    outbox_: Outbox, rounds: Callable[[str], Rounds], topic: Callable[..., str], stack: Stack
 ) -> None:
+    """Where the topic takes it, it would be deleted at once once it is older than its retention."""
     with psycopg.connect(outbox_.url) as connection:
         for name in ("old", "ahead", "good"):
             outbox.add(connection, "t", {}, request_id=name)
@@ -189,11 +192,17 @@ def test_a_row_that_is_older_than_its_topic_takes_is_told_from_one_of_a_clock_th
             f" WHERE id = '{name}'"
         )
     limit = {f"message.timestamp.{side}.max.ms": "3600000" for side in ("before", "after")}
-    rounds(topic(**limit)).round()
-    found = outbox_.rows("SELECT id, state, code FROM :schema.requests")
+    name = topic(**limit)
+    rounds(name).round()
+    found = outbox_.rows("SELECT id, state, code, created_at FROM :schema.requests")
     assert {row["id"]: (row["state"], row["code"]) for row in found} == {
-        "old": ("unsent", "too_old"), "ahead": ("unsent", "clock_ahead"), "good": ("sent", None),
+        "old": ("sent", None), "ahead": ("unsent", "clock_ahead"), "good": ("sent", None),
     }  # fmt: skip
+    made = {row["id"]: row["created_at"].timestamp() for row in found}
+    sent = {envelope.id: envelope for envelope in map(read, read_all(stack.kafka, name))}
+    assert sent.keys() == {"old", "good"}
+    assert all(one.time == pytest.approx(made[one.id], abs=0.001) for one in sent.values())
+    assert sent["good"].options.time is None, "a header that its consumers would have to read"
 
 
 def test_rows_in_a_foreign_form_harm_themselves_alone(

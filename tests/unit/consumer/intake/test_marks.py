@@ -250,6 +250,26 @@ def test_it_is_told_at_the_latest_when_the_partition_goes_again(
     assert (word and (word.offsets, word.marks)) == (told and ({A: 3}, told))
 
 
+def test_what_was_told_already_is_no_last_word() -> None:
+    """The topic may have been made anew: its old offset would hide what the new log has."""
+    assignment = Assignment()
+    commit = Commit(assignment, "me", Unfinished())
+    commit.assigned([A, B])
+    commit.polled(assignment.take([*records(A, [0, 1]), *records(B, [0, 1])]).runs)
+    [sent] = commit.next(0.0, PLENTY)
+    assert isinstance(sent, SendCommit)
+    commit.answered(Answered(sent.metadata, None, {A: None, B: None}))
+    commit.marks.finished(records(A, [0, 1]))
+    [told] = commit.next(TELL_PAUSE, PLENTY)
+    assert isinstance(told, SendCommit)
+    assert told.marks == {A: LowMark(2)}
+    commit.answered(Answered(told.metadata, None, {A: None}))
+    commit.marks.finished(records(B, [0, 1]))
+    word = commit.last_word([A, B])
+    assert word is not None
+    assert (word.offsets, word.marks) == ({B: 2}, {B: LowMark(2)})
+
+
 def test_it_is_not_told_while_a_commit_of_an_earlier_assignment_is_open() -> None:
     """That one may land, and lies further on."""
     again = ComesBack(UnfinishedGap(2, 3, 0, "1;me-9;", 2))

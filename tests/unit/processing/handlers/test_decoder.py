@@ -105,3 +105,13 @@ def test_registration() -> None:
         assert envelope.payload == b"{}"
         with pytest.raises(KitError, match="no decoder of topic 'legac'; did you mean 'legacy'"):
             kit.decode("legac", b"")
+
+
+@pytest.mark.parametrize(
+    "said, read", [(b"2026-01-02T00:00:00Z", WHEN.timestamp()), (b"7", 5.0), (b"\xff", 5.0)]
+)
+def test_the_time_of_a_message_that_was_sent_again_is_its_first(said: bytes, read: float) -> None:
+    record = (*RECORD[:6], [*PAIRS, ("ce_time", said)], None, None)
+    envelope = decode(lambda _: Message("1", "t", {}), record)
+    assert not isinstance(envelope, Skip)
+    assert envelope.time == read

@@ -301,19 +301,20 @@ def test_after_the_end_nothing_is_taken() -> None:
 def test_what_is_asked_meanwhile_is_one_statement() -> None:
     asked: list[list[str]] = []
     known = FakeJournal().put("a", State.DONE)
-    go = threading.Event()
+    inside, go = threading.Event(), threading.Event()
 
     def look_up(_: Any, ids: Any) -> Any:
         asked.append(sorted(ids))
         if len(asked) == 1:
+            inside.set()
             go.wait(20)
         return {"a": known}
 
     async def scenario(_: FakeServer, database: DatabaseThreads) -> None:
+        stopped_clock()
         source = SharedSource(database, look_up)
         first = asyncio.create_task(source.read(["a"]))
-        while not asked:
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(inside.wait)
         others = [asyncio.create_task(source.read(["a", f"b{n}"])) for n in range(3)]
         await asyncio.sleep(0)
         others[0].cancel()

@@ -14,6 +14,9 @@ _ROOM: Final = 64 * 1024
 """Bytes of key, headers and what a message has besides, beyond its payload."""
 LARGEST_MESSAGE: Final = 1_000_000_000
 """Bytes; the most of librdkafka's message.max.bytes. Topics may take more."""
+LARGEST_ROW: Final = 400_000_000
+"""Bytes; the largest message that relays read from an outbox. PostgreSQL answers with 1 GiB a row
+at most: that is payload and key in hex, twice as long, beside 256 MiB of jsonb headers."""
 
 
 def message_bytes(max_payload: int = LARGEST_PAYLOAD) -> int:

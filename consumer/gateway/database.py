@@ -32,8 +32,9 @@ _LONGEST_PAUSE: Final = 5.0
 class _Job:
     """One piece of work on its way."""
 
-    def __init__(self, work: Work[Any], *, again: bool) -> None:
+    def __init__(self, work: Work[Any], came: float, *, again: bool) -> None:
         self.work = work
+        self.came = came
         self.again = again
         self.answer: Future[Any] = Future()
         self.connection: Connection | None = None  # set by its thread while it is at it
@@ -85,6 +86,7 @@ class DatabaseThreads:
         self._lock = threading.Lock()
         self._breaker = Breaker(0.25, _LONGEST_PAUSE)  # guarded by _lock
         self._said = ""  # guarded by _lock: what was wrong at the last try
+        self._answered = float("-inf")  # guarded by _lock: when a job was last answered
         self._threads: list[threading.Thread] = []  # guarded by _lock
         self._open = 0  # guarded by _lock: jobs that wait, or that a thread is at
         self._closed = False  # guarded by _lock
@@ -96,7 +98,7 @@ class DatabaseThreads:
         turns out to be gone; whoever is cancelled takes it along. Raises JournalUnreachable,
         JournalBusy where no thread came to it in time, JournalRefused and what `work` raises.
         """
-        job = _Job(work, again=again)
+        job = _Job(work, self._clock(), again=again)
         self._take(job)
         try:
             async with asyncio.timeout(timeout):
@@ -109,8 +111,12 @@ class DatabaseThreads:
                     " was asked or changed: try again"
                 ) from None
             job.hang_up()
-            self._failed(f"no answer within {timeout:g} s")
-            raise self._away() from None
+            if self._failed(job, f"no answer within {timeout:g} s"):
+                raise self._away() from None
+            raise JournalUnreachable(
+                f"the database of {self._setting} took longer than {timeout:g} s for this, while it"
+                " answered others"
+            ) from None
         except asyncio.CancelledError:
             if again and not job.withdraw():
                 job.hang_up()
@@ -187,12 +193,13 @@ class DatabaseThreads:
             # Of one that was given up the waiter has said what there is to say.
             away = isinstance(error, JournalUnreachable) and not job.given_up
             if away and (connection is None or _lost(connection)):
-                self._failed(str(error))
+                self._failed(job, str(error))
             job.answer.set_exception(error)
         else:
             job.connection = None
             with self._lock:
                 self._breaker.succeeded()
+                self._answered = self._clock()
             job.answer.set_result(result)
         if connection is not None and _lost(connection):
             connection.close()
@@ -204,11 +211,20 @@ class DatabaseThreads:
         with explained(self._setting):
             return self._connect(job.take)
 
-    def _failed(self, said: str) -> None:
+    def _failed(self, job: _Job, said: str) -> bool:
+        """A job had no answer; whether that says that the database is away.
+
+        Not where it has answered another one since this one came: that is the job's own trouble.
+        """
         with self._lock:
+            if self._answered > job.came:
+                return False
+            # One more within the pause says nothing new. Later it does: while that one was tried,
+            # too, nobody was answered.
             if not self._breaker.pause(self._clock()):
                 self._breaker.failed(self._clock())
             self._said = said
+            return True
 
     def _away(self) -> JournalUnreachable:
         return JournalUnreachable(

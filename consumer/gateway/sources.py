@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from consumer.gateway.database import DatabaseThreads
 from feedback.contract.states import OK, SETTLED, State
@@ -16,6 +16,10 @@ from feedback.status.status import Status
 
 READ_WITHIN: Final = 3.0
 AT_ONCE: Final = 500
+LONG: Final = 0.2
+"""Seconds after which a statement keeps back no other."""
+STATEMENTS: Final = 2
+"""At a time."""
 
 _OUTBOX: Final = """
 SELECT o.id, o.type, o.state, o.code, o.result, o.error,
@@ -29,56 +33,67 @@ WHERE o.id = ANY(%s)
 """
 
 Lookup = Callable[[Connection, Sequence[str]], dict[str, Status]]
+_Answers: TypeAlias = dict[str, asyncio.Future[Status | None]]
+"""What is given to those who wait for an id."""
 
 
 class SharedSource:
     """What is asked for while a statement runs is the next statement, all at once.
 
-    So a thousand that wait cost the database a few statements a second.
+    So a thousand that wait cost the database a few statements a second. One that takes long has
+    another one run beside it, with none of its ids: an id that takes long keeps back no other.
     """
 
     def __init__(self, threads: DatabaseThreads, look_up: Lookup) -> None:
         self._threads = threads
         self._look_up = look_up
-        self._wanted: dict[str, None] = {}
-        self._next: asyncio.Future[dict[str, Status]] | None = None
-        self._running = False
+        self._wanted: _Answers = {}
+        self._task: asyncio.Task[None] | None = None
 
     async def read(self, ids: Sequence[str]) -> list[Status | None]:
         """As StatusSource has it."""
-        self._wanted |= dict.fromkeys(ids)
-        if self._next is None:
-            self._next = asyncio.get_running_loop().create_future()
-        answer = self._next
-        if not self._running:
-            self._running = True
+        loop = asyncio.get_running_loop()
+        answers = [self._wanted.setdefault(name, loop.create_future()) for name in ids]
+        if self._task is None:
             self._task = asyncio.create_task(self._run())
-        found = await asyncio.shield(answer)
-        return [found.get(name) for name in ids]
+        await asyncio.wait(answers)  # who is cancelled here takes no other along
+        return [answer.result() for answer in answers]
 
     async def _run(self) -> None:
+        statements: dict[asyncio.Task[None], _Answers] = {}
         try:
-            while self._next is not None:
-                answer, self._next = self._next, None
-                wanted, self._wanted = list(self._wanted), {}
-                await self._answer(answer, wanted)
+            while self._wanted or statements:
+                # What is asked now has to see what is there now.
+                asked = {name for answers in statements.values() for name in answers}
+                batch = {n: self._wanted.pop(n) for n in list(self._wanted) if n not in asked}
+                if batch:
+                    statements[asyncio.create_task(self._answer(batch))] = batch
+                ended, _ = await asyncio.wait(
+                    statements,
+                    timeout=LONG if len(statements) < STATEMENTS else None,
+                    return_when=asyncio.FIRST_COMPLETED,
+                )
+                for statement in ended:
+                    del statements[statement]
         finally:
-            self._running = False
+            self._task = None
 
-    async def _answer(self, answer: asyncio.Future[dict[str, Status]], ids: list[str]) -> None:
+    async def _answer(self, answers: _Answers) -> None:
         found: dict[str, Status] = {}
         try:
-            for part in _parts(ids):
+            for part in _parts(list(answers)):
                 found |= await self._threads.run(
                     lambda connection, part=part: self._look_up(connection, part),  # type: ignore[misc]
                     READ_WITHIN,
                     again=True,
                 )
         except Exception as error:  # noqa: BLE001  (raised where it is awaited)
-            answer.set_exception(error)
-            answer.exception()  # also where all who asked have gone
+            for answer in answers.values():
+                answer.set_exception(error)
+                answer.exception()  # also where all who asked have gone
         else:
-            answer.set_result(found)
+            for name, answer in answers.items():
+                answer.set_result(found.get(name))
 
 
 def journal_source(threads: DatabaseThreads, schema: str) -> SharedSource:

@@ -32,6 +32,9 @@ class ClaimedRow(NamedTuple):
     failures: int
     too_late: bool = False
     """It was sent so long ago that its consumers may have forgotten it, and would run it again."""
+    left_out: int = 0
+    """Bytes that it has at least, where it is too large to be read: payload, headers and type are
+    empty, and a key that is itself too large is None."""
     unreadable: str | None = None
     """Why it is no request that could be sent."""
 
@@ -39,6 +42,13 @@ class ClaimedRow(NamedTuple):
     def lane(self) -> bytes:
         """The message's key. Rows of one lane go one after the other."""
         return self.id.encode() if self.key is None else self.key
+
+    @property
+    def size(self) -> int:
+        """Bytes of its content; the least that they are, where some were not read."""
+        headers = sum(len(name) + len(value) for name, value in self.headers)
+        read = len(self.payload) + len(self.type) + len(self.lane) + headers
+        return len(self.id.encode()) + max(read, self.left_out)
 
 
 class RowRefusal(NamedTuple):

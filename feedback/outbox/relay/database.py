@@ -6,6 +6,7 @@ import time
 from contextlib import AbstractContextManager
 from typing import Final, NamedTuple
 
+from feedback.message_size import LARGEST_ROW
 from feedback.outbox.names import SHARDS, in_schema
 from feedback.outbox.relay.answers import AnswerPolicy
 from feedback.outbox.relay.batch import NOT_CONFIRMED, BatchMarks, ClaimedRow
@@ -42,15 +43,19 @@ _BACKING_OFF: Final = """
 # The OFFSET has what backs off looked up by its key: as a join, all of it may be read for each row.
 # A row without a key has its id for one, which another may have as its key. That is looked up by
 # the index on ids alone, so not with characters beyond ASCII: a key may be any bytes, and no text.
+# A row that is larger than any message is given without what makes it so: neither an answer of the
+# server nor the memory here need hold that. The length of a payload is known without reading it.
+# As a message's, headers have an eighth of the bytes of their JSON at least.
 _ROWS: Final = f"""
-SELECT seq, id, type, key, payload, headers::text,
-    created_at, failures, coalesce({TOO_LATE}, false)
+SELECT seq, id, CASE WHEN fits THEN type ELSE '' END,
+    CASE WHEN octet_length(key) <= %(largest)s THEN key END,
+    CASE WHEN fits THEN payload ELSE '' END, CASE WHEN fits THEN header_text ELSE '[]' END,
+    created_at, failures, coalesce({TOO_LATE}, false), CASE WHEN fits THEN 0 ELSE size END
 FROM (
-    SELECT r.*, sum(octet_length(r.payload)) OVER (ORDER BY r.seq) - octet_length(r.payload)
-        AS before
+    SELECT r.*, size, fits, sum(read) OVER (ORDER BY seq) - read AS before
     FROM unnest(%(shards)s::smallint[]) AS mine (shard)
     CROSS JOIN LATERAL (
-        SELECT * FROM :schema.requests u
+        SELECT u.*, headers::text AS header_text FROM :schema.requests u
         WHERE u.sender = %(sender)s AND u.shard = mine.shard AND u.state = 'unsent'
             AND (u.next_at IS NULL OR u.next_at <= now())
             AND NOT EXISTS (
@@ -72,6 +77,12 @@ FROM (
             )
         ORDER BY u.seq LIMIT %(each)s
     ) AS r
+    CROSS JOIN LATERAL (
+        SELECT octet_length(payload)::bigint + octet_length(type) + coalesce(octet_length(key), 0)
+            + octet_length(header_text) / 8 AS size
+    ) AS s
+    CROSS JOIN LATERAL (SELECT size <= %(largest)s AS fits) AS f
+    CROSS JOIN LATERAL (SELECT CASE WHEN fits THEN size::int ELSE 0 END AS read) AS m
 ) AS due
 WHERE before < %(bytes)s
 ORDER BY seq
@@ -103,6 +114,8 @@ class Bounds(NamedTuple):
     rows: int = 1_000
     bytes: int = 8 * 1024 * 1024
     shards: int = 16
+    largest: int = LARGEST_ROW
+    """Bytes of a message; a larger row is given without what makes it so."""
 
 
 class RelayDatabase:
@@ -177,6 +190,7 @@ class RelayDatabase:
                 "sender": self._sender,
                 "each": -(-bounds.rows // len(taken)),
                 "bytes": bounds.bytes,
+                "largest": bounds.largest,
                 **self._window,
             },
         )

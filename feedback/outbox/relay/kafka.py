@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from confluent_kafka import KafkaError, KafkaException, Producer
 
 from feedback.client.kafka_log import OutageLog
-from feedback.message_size import LARGEST_MESSAGE, TOPIC_TAKES
+from feedback.message_size import LARGEST_ROW, TOPIC_TAKES
 from feedback.outbox.relay.batch import NOT_CONFIRMED, Batch, ClaimedRow, RowRefusal
 from feedback.outbox.relay.producing import RowProducer, RowReport, one_by_one, together
 from feedback.outbox.relay.topic import TopicLimit, topic_limit
@@ -70,7 +70,8 @@ class TopicSender:
         self._unmade: str | None = None
         """Why a producer that this turn needed could not be made."""
         self._outages = OutageLog()
-        self._max_bytes = 0
+        self.largest = 0
+        """Bytes of the largest message that it sends, once it was open()."""
         self._in_sync: int | None = None
         """Replicas that a partition needs, where that is known."""
         self._looked_up = 0.0
@@ -93,10 +94,10 @@ class TopicSender:
             self._in_sync = limit.in_sync
             own = int(self._given.get("message.max.bytes", 0))
             known = min(filter(None, (limit.bytes, own)), default=TOPIC_TAKES)
-            most = min(known, LARGEST_MESSAGE)
-            if most != self._max_bytes:
+            most = min(known, LARGEST_ROW)
+            if most != self.largest:
                 self.close()
-                self._max_bytes = most
+                self.largest = most
         if self._together is None or self._together.ended:
             self._together = self._made(together)
         self._stuck.look(self._leaders, self._clock())
@@ -109,12 +110,11 @@ class TopicSender:
             if self._clock() - since < _TOPIC_ANEW:
                 return refusal
             self._closed_topic = None
-        size = len(row.payload) + len(row.id.encode()) + len(row.type) + len(row.lane) + _OVERHEAD
-        size += sum(len(name) + len(value) for name, value in row.headers)
-        if size <= self._max_bytes:
+        size = row.size + _OVERHEAD
+        if size <= self.largest:
             return None
         self._too_large = True
-        return RowRefusal(TOO_LARGE, f"{size} bytes, {self._topic} takes {self._max_bytes}")
+        return RowRefusal(TOO_LARGE, f"{size} bytes, {self._topic} takes {self.largest}")
 
     def waits(self, row: ClaimedRow) -> bool:
         """Whether its partition takes nothing for now."""
@@ -164,7 +164,7 @@ class TopicSender:
     ) -> RowProducer | None:
         """A producer; None where there can be none, which is kept in mind for this turn."""
         try:
-            made = self._connect(properties(self._given, self._max_bytes), logger=self._outages)
+            made = self._connect(properties(self._given, self.largest), logger=self._outages)
         except KafkaException as error:
             self._unmade = f"no producer for {self._topic} can be made: {error.args[0].str()}"
             return None

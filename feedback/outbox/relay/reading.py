@@ -17,7 +17,12 @@ _WHY: Final = 500
 
 
 def as_message(row: ClaimedRow) -> ClaimedRow:
-    """With its headers as a message has them; one in a foreign form keeps no other from its way."""
+    """With its headers as a message has them; one in a foreign form keeps no other from its way.
+
+    One that is too large to be read has none.
+    """
+    if row.left_out:
+        return row._replace(headers=())
     text: Any = row.headers
     try:
         headers = [_header(pair) for pair in json.loads(text)]

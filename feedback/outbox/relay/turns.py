@@ -27,6 +27,9 @@ _ASKING: Final = 16
 class BatchSender(Protocol):
     """Where a sender's rows go: topic and cluster."""
 
+    largest: int
+    """Bytes of the largest message that it sends, once it was open()."""
+
     def open(self) -> str | None:
         """Sees that rows can be sent; why not, where no broker answers."""
 
@@ -91,7 +94,7 @@ class SendTurns:
             self._failed(why)
             return 0
         self._releases.turn(self._sender.freed(), database)
-        bounds = self._bounds
+        bounds = self._bounds._replace(largest=self._sender.largest)
         if self._asks:
             # Of several keys, as one may be of a partition that takes nothing.
             rows, shards = min(_ASKING, bounds.rows), min(_ASKING, bounds.shards)

@@ -10,6 +10,7 @@ import pytest
 
 from feedback import outbox
 from feedback.contract.states import State
+from feedback.message_size import LARGEST_ROW
 from feedback.outbox.relay import database, loop
 from feedback.outbox.relay.answers import AnswerPolicy
 from feedback.outbox.relay.batch import MOST_FAILURES, Batch, ClaimedRow, RowRefusal
@@ -27,6 +28,8 @@ from tests.support.waiting import eventually
 
 class Played:
     """A sender to a topic that refuses some ids, or is away."""
+
+    largest = LARGEST_ROW
 
     def __init__(self) -> None:
         self.sent: list[str] = []

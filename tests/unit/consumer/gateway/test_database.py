@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
 import threading
+import time
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import psycopg
@@ -18,6 +21,7 @@ from consumer.gateway.database import DatabaseThreads
 from consumer.gateway.sources import SharedSource, outbox_source
 from feedback.contract.states import State
 from tests.support.gateway import FakeJournal
+from tests.support.loop_clock import stopped_clock
 from tests.support.thread_starts import refusing
 
 
@@ -59,9 +63,12 @@ class FakeServer:
         self.away = False
         self.silent = False
         self.tries = 0
+        self.greets = threading.Event()
+        self.greets.set()
 
     def connect(self, made: Callable[[Any], None]) -> Any:
         self.tries += 1
+        self.greets.wait(25)
         if self.away:
             raise psycopg.OperationalError("connection refused: password=secret")
         connection = FakeConnection()
@@ -76,11 +83,15 @@ class FakeServer:
         return connection
 
 
-def play(scenario: Callable[[FakeServer, DatabaseThreads], Any], threads: int = 1) -> FakeServer:
+def play(
+    scenario: Callable[[FakeServer, DatabaseThreads], Any],
+    threads: int = 1,
+    clock: Callable[[], float] = time.monotonic,
+) -> FakeServer:
     server = FakeServer()
 
     async def run() -> None:
-        database = DatabaseThreads("database_url", server.connect, threads)
+        database = DatabaseThreads("database_url", server.connect, threads, clock)
         try:
             async with asyncio.timeout(30):
                 await scenario(server, database)
@@ -128,6 +139,75 @@ def test_what_is_late_is_given_up_and_its_thread_serves_others() -> None:
 
     server = play(scenario)
     assert server.made[0].closed
+
+
+async def late(database: DatabaseThreads, *, others: int = 0) -> str:
+    """What a job is told that has no answer in time, once so many others had theirs meanwhile."""
+    inside = threading.Event()
+
+    def look(connection: Any) -> None:
+        inside.set()
+        connection.wait()
+
+    later = stopped_clock()
+    slow = asyncio.create_task(database.run(look, 3))
+    await asyncio.to_thread(inside.wait)
+    for _ in range(others):
+        assert await database.run(ask, 5) == "SELECT 2"
+    later(4)
+    with pytest.raises(JournalUnreachable) as raised:
+        await slow
+    return str(raised.value)
+
+
+def ticking() -> Callable[[], float]:
+    """A clock on which next to no time passes."""
+    return partial(next, itertools.count(0.0, 1e-6))
+
+
+def test_what_is_late_while_others_are_answered_keeps_none_of_them_waiting() -> None:
+    async def scenario(server: FakeServer, database: DatabaseThreads) -> None:
+        for _ in range(3):
+            assert "took longer than 3 s for this" in await late(database, others=1)
+            assert await database.run(ask, 5) == "SELECT 2"
+
+    play(scenario, threads=2, clock=ticking())
+
+
+def test_that_others_were_answered_before_it_came_is_no_excuse() -> None:
+    async def scenario(server: FakeServer, database: DatabaseThreads) -> None:
+        assert await database.run(ask, 5) == "SELECT 2"
+        assert "does not answer: no answer within 3 s" in await late(database)
+        with pytest.raises(JournalUnreachable, match="does not answer: no answer within 3 s"):
+            await database.run(ask, 5)
+
+    play(scenario, threads=2, clock=ticking())
+
+
+def test_a_server_without_room_for_one_more_connection_answers_on_those_it_has() -> None:
+    inside, go = threading.Event(), threading.Event()
+
+    def block(_: Any) -> None:
+        inside.set()
+        go.wait(25)
+
+    async def scenario(server: FakeServer, database: DatabaseThreads) -> None:
+        kept = asyncio.create_task(database.run(block, 25))
+        await asyncio.to_thread(inside.wait)
+        server.away = True
+        server.greets.clear()
+        refused = asyncio.create_task(database.run(ask, 25))
+        while server.tries < 2:
+            await asyncio.sleep(0.01)
+        go.set()
+        await kept
+        server.greets.set()
+        with pytest.raises(JournalUnreachable, match="connection refused"):
+            await refused
+        server.away = False
+        assert await database.run(ask, 25) == "SELECT 2"
+
+    play(scenario, threads=2, clock=ticking())
 
 
 def test_a_thread_that_could_not_be_started_is_started_for_the_next() -> None:
@@ -221,19 +301,20 @@ def test_after_the_end_nothing_is_taken() -> None:
 def test_what_is_asked_meanwhile_is_one_statement() -> None:
     asked: list[list[str]] = []
     known = FakeJournal().put("a", State.DONE)
-    go = threading.Event()
+    inside, go = threading.Event(), threading.Event()
 
     def look_up(_: Any, ids: Any) -> Any:
         asked.append(sorted(ids))
         if len(asked) == 1:
+            inside.set()
             go.wait(20)
         return {"a": known}
 
     async def scenario(_: FakeServer, database: DatabaseThreads) -> None:
+        stopped_clock()
         source = SharedSource(database, look_up)
         first = asyncio.create_task(source.read(["a"]))
-        while not asked:
-            await asyncio.sleep(0.01)
+        await asyncio.to_thread(inside.wait)
         others = [asyncio.create_task(source.read(["a", f"b{n}"])) for n in range(3)]
         await asyncio.sleep(0)
         others[0].cancel()

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import ast
 import contextlib
+import functools
 import re
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 SOURCES = ("consumer", "processing", "feedback", "stack", "examples", "benchmarks")
 PAGES = ("README.md", "CHANGELOG.md", "docs/*.md", "benchmarks/*.md", "examples/**/*.md")
@@ -40,13 +42,33 @@ def sources(root: Path, *folders: str) -> Iterator[tuple[str, str]]:
             yield path.relative_to(root).as_posix(), path.read_text()
 
 
+class _Definition(NamedTuple):
+    """Of a class or a function: the lines, counted from 0, from the first to behind the last."""
+
+    name: str
+    is_class: bool
+    first: int
+    end: int
+
+
+@functools.cache
+def _definitions(text: str) -> list[_Definition]:
+    return [
+        _Definition(
+            node.name, isinstance(node, ast.ClassDef), node.lineno - 1, node.end_lineno or 0
+        )
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
+    ]
+
+
 def classes_twice(root: Path) -> dict[str, list[str]]:
     """Class names that stand more than once, with their files."""
     found: defaultdict[str, list[str]] = defaultdict(list)
     for path, text in sources(root):
-        for node in ast.walk(ast.parse(text)):
-            if isinstance(node, ast.ClassDef):
-                found[node.name].append(path)
+        for one in _definitions(text):
+            if one.is_class:
+                found[one.name].append(path)
     return {name: paths for name, paths in found.items() if len(paths) > 1}
 
 
@@ -66,12 +88,11 @@ def long_functions(root: Path) -> dict[str, int]:
     found: dict[str, int] = {}
     for path, text in sources(root):
         lines = text.splitlines()
-        for node in ast.walk(ast.parse(text)):
-            if not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-                continue
-            own = lines[node.lineno - 1 : node.end_lineno]
-            if len(own) > MOST_LINES_OF_A_FUNCTION and not REASON.search("\n".join(own)):
-                found[f"{path}::{node.name}"] = len(own)
+        for one in _definitions(text):
+            own = lines[one.first : one.end]
+            long = not one.is_class and len(own) > MOST_LINES_OF_A_FUNCTION
+            if long and not REASON.search("\n".join(own)):
+                found[f"{path}::{one.name}"] = len(own)
     return found
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pytest
 from opentelemetry import trace
 
 from feedback import Client, outbox
@@ -105,6 +106,7 @@ class Seen:
         return [(span["name"], span["pid"]), *(self.way(parent) if parent else [])]
 
 
+@pytest.mark.long  # test_traced_runs.py has each part of it
 def test_a_trace_goes_from_whoever_asks_to_the_last_follow_up(
     bench: Bench, own_database: OwnDatabase, tmp_path: Path
 ) -> None:

@@ -65,6 +65,7 @@ def wheel(dist: Path) -> Path:
     return found
 
 
+@pytest.mark.long  # builds and installs it
 def test_the_wheel_brings_our_packages_and_nothing_else(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as opened:
         paths = opened.namelist()
@@ -92,6 +93,7 @@ def test_the_sdist_makes_the_same_wheel(dist: Path, wheel: Path, tmp_path: Path)
     assert not (unpacked / ".ci").exists()
 
 
+@pytest.mark.long  # builds and installs it
 def test_installed_alone_it_is_a_client_and_with_what_it_names_the_program(
     wheel: Path, tmp_path: Path
 ) -> None:

@@ -163,6 +163,7 @@ def test_a_stored_payload_that_hangs_who_compares_it_is_found_out(make: Make) ->
     assert workers.supervisor.stats().deaths == 1
 
 
+@pytest.mark.long  # the chaos run shows it too
 def test_a_worker_that_was_killed_leaves_nothing_undone(make: Make) -> None:
     workers = make(workers=2)
     workers.start()
@@ -193,6 +194,7 @@ def test_a_slow_request_does_not_hold_up_what_waits_behind_it(make: Make, tmp_pa
     workers.check_effects()
 
 
+@pytest.mark.long  # the test below replaces three
 def test_a_worker_is_replaced_after_so_many_requests(make: Make) -> None:
     workers = make(worker_max_requests=50)
     workers.start()

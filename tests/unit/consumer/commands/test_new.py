@@ -18,6 +18,7 @@ def new(folder: Path, *options: str) -> Result:
     return CliRunner().invoke(cli.app, ["new", str(folder), *options])
 
 
+@pytest.mark.long  # runs pytest
 def test_its_tests_pass(tmp_path: Path) -> None:
     folder = tmp_path / "web-shop"
     made = new(folder)

@@ -32,7 +32,7 @@ from feedback.metrics.http import HttpMetrics
 from processing.logs import get_logger
 
 NAME = "oncepool gateway"
-READERS, OPERATORS, WRITERS = 2, 2, 4
+READERS, OPERATORS, WRITERS = 3, 2, 4
 """Connections to the journal for statuses and for operators, and to the outbox."""
 PAGE_READERS, PATIENT_READERS, PAGE_COUNTERS, PAGE_MOVERS = 3, 2, 2, 4
 """To the journal for pages: for looks, long searches, figures of the whole, and moves. Who has what

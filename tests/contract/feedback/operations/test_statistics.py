@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from feedback.journal.migrations import migrate
 from feedback.operations.statistics import Figures, figures
 from tests.support.journal import Journal
+from tests.support.own_database import OwnDatabase
 from tests.support.waiting import eventually
 
 NOW = datetime.now(UTC)
@@ -76,7 +78,10 @@ def test_what_ended_by_type_and_how_fast(journal: Journal) -> None:
     assert b["oldest"] is None
 
 
-def test_many_rows_that_wait_are_counted_from_the_index(journal: Journal) -> None:
+def test_many_rows_that_wait_are_counted_from_the_index(own_database: OwnDatabase) -> None:
+    """In a database of its own: VACUUM looks at the transactions of others that are older."""
+    migrate(own_database.url, "oncepool")
+    journal = Journal(own_database.url, "oncepool")
     journal.run(
         "INSERT INTO {s}.requests (id, type, state, code, effect, topic, partition, kafka_offset,"
         " produced_at, due_at) SELECT 'r' || n, 't', 'waiting', 'delayed', 'transaction', 't', 0,"
@@ -91,8 +96,8 @@ def test_many_rows_that_wait_are_counted_from_the_index(journal: Journal) -> Non
         )
         return [row["QUERY PLAN"] for row in plan]
 
-    # While another test's transaction is older than the rows, VACUUM marks no page all-visible.
     eventually(
         lambda: "Index Only Scan" in "".join(planned()), message=lambda: "\n".join(planned())
     )
     assert look(journal).types[0]["waiting"] == 20000
+    journal.close()

@@ -15,12 +15,10 @@ from feedback.outbox.relay.topic import TopicLimit, topic_limit
 from stack import Stack
 from tests.support.topic_reader import messages
 
-NOW = datetime.now(UTC)
-
 
 def row(seq: int, payload: bytes = b"{}", key: bytes | None = b"k") -> ClaimedRow:
     headers = [("ce_reference", b"x")]
-    return ClaimedRow(seq, f"r{seq}", "t", key, payload, headers, NOW, 0)
+    return ClaimedRow(seq, f"r{seq}", "t", key, payload, headers, datetime.now(UTC), 0)
 
 
 def sender(stack: Stack, topic: str) -> TopicSender:
@@ -32,7 +30,8 @@ def sender(stack: Stack, topic: str) -> TopicSender:
 def test_rows_arrive_as_they_stand_and_in_order(stack: Stack, topic: Callable[..., str]) -> None:
     name = topic()
     sending = sender(stack, name)
-    batch = Batch([row(n) for n in range(200)], sending.check)
+    rows = [row(n) for n in range(200)]
+    batch = Batch(rows, sending.check)
     assert sending.send(batch, batch.to_send, 30) is None
     assert batch.marks().sent == list(range(200))
     sending.close()
@@ -41,7 +40,7 @@ def test_rows_arrive_as_they_stand_and_in_order(stack: Stack, topic: Callable[..
     first = found[0]
     assert (first.key(), first.value()) == (b"k", b"{}")
     assert first.headers()[1:] == [("ce_type", b"t"), ("ce_reference", b"x")]
-    assert first.timestamp()[1] == round(NOW.timestamp() * 1000)
+    assert first.timestamp()[1] == round(rows[0].created_at.timestamp() * 1000)
 
 
 def test_what_the_topic_does_not_take_is_known_before_it_is_sent(
@@ -144,7 +143,7 @@ def test_many_that_are_refused_one_by_one_keep_no_other(
         return made[-1]
 
     sending = TopicSender(name, {"bootstrap.servers": stack.kafka}, connect=connect)
-    ahead = NOW + timedelta(hours=2)
+    ahead = datetime.now(UTC) + timedelta(hours=2)
     rows = [row(n, key=b"%d" % n) for n in range(600)]
     rows = [one._replace(created_at=ahead) if one.seq % 3 else one for one in rows]
     good, bad = ([one.seq for one in rows if (one.seq % 3 > 0) is off] for off in (False, True))

@@ -40,6 +40,12 @@ while True:
     time.sleep(60)
 """
 
+BROKEN = """
+with open("log", "a") as log:
+    log.write("broken 0\\n")
+raise ImportError("no such module")
+"""
+
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
@@ -89,8 +95,8 @@ def test_a_service_that_cannot_start_waits_for_the_next_change(
     folder: Path, reloader: subprocess.Popen[bytes]
 ) -> None:
     eventually(lambda: events(folder) == ["started"] and watched(reloader))
-    (folder / "service.py").write_text("this is no Python")
-    eventually(lambda: "drained" in events(folder))
+    (folder / "service.py").write_text(BROKEN)
+    eventually(lambda: events(folder) == ["started", "drained", "broken"])
     assert reloader.poll() is None
 
     (folder / "service.py").write_text(SERVICE.replace("CODE", "0"))

@@ -38,7 +38,7 @@ class Resender:
         Raises NotTaken, NotSent.
         """
         answers: list[KafkaError | None] = []
-        timestamp, more = timely(letter.produced_at, letter.headers)
+        timestamp, more = timely(letter.produced_at, letter.headers, letter.read_at)
         try:
             self._producer.produce(
                 letter.topic,

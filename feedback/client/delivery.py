@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Final
 
 import confluent_kafka
 
-from feedback.client.bell import Bell
+from feedback.bell import Bell
 from feedback.client.delivery_thread import DeliveryThread
 from feedback.client.forks import never_free
 from feedback.client.kafka_log import OutageLog

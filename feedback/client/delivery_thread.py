@@ -5,9 +5,10 @@ from __future__ import annotations
 import threading
 import time
 from dataclasses import dataclass, field
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from typing import Final
 
+from feedback.bell import Bell
 from feedback.client.kafka_log import log
 from feedback.client.producer import LastingProducer
 from feedback.guarded_producer import NESTED
@@ -17,13 +18,14 @@ _GIVING_UP: Final = 1.0
 """Seconds, at most, for the reports of what was given up: they are there at once."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Drain:
     """Somebody waits until `end`, of the monotonic clock, that nothing is on its way."""
 
     end: float
-    over: SimpleQueue[bool] = field(default_factory=SimpleQueue)
-    """Gets whether nothing is on its way; False where the thread has ended before."""
+    over: Bell = field(default_factory=Bell)
+    empty: bool = False
+    """When it has rung: whether nothing was on its way; False where the thread has ended before."""
 
 
 class DeliveryThread(threading.Thread):
@@ -64,11 +66,9 @@ class DeliveryThread(threading.Thread):
             self._asked.put(drain)
             if self._ended:  # perhaps before it could see this
                 return self._producer.on_their_way
-            try:
-                if drain.over.get(timeout=min(timeout, threading.TIMEOUT_MAX)):
-                    return 0
-            except Empty:
-                pass
+            drain.over.wait(timeout)
+            if drain.empty:
+                return 0
         return self._producer.on_their_way
 
     def close(self, timeout: float) -> None:
@@ -117,7 +117,8 @@ class DeliveryThread(threading.Thread):
 
     def _tell(self, *, empty: bool) -> None:
         for drain in self._drains:
-            drain.over.put(empty)
+            drain.empty = empty
+            drain.over.ring()
         self._drains = []
 
     def _serve(self, *, flush: bool) -> bool:

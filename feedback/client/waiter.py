@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final, TypeVar
 
 from feedback.backoff import Breaker
-from feedback.client.bell import Bell
+from feedback.bell import Bell
 from feedback.client.lazy_thread import LazyThread
 from feedback.client.poll_schedule import PollSchedule
 from feedback.errors import StoreUnavailable

@@ -7,7 +7,6 @@ and the one at which it was made stands in `ce_time`.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from datetime import datetime
 from typing import Final
@@ -22,10 +21,13 @@ each header costs their consumers."""
 
 
 def timely(
-    made: datetime, headers: Sequence[tuple[str, bytes | None]]
+    made: datetime, headers: Sequence[tuple[str, bytes | None]], present: datetime
 ) -> tuple[int, list[tuple[str, bytes]]]:
-    """(timestamp in milliseconds, further headers) of a message that is sent now."""
-    timestamp, now = round(made.timestamp() * 1000), round(time.time() * 1000)
+    """(timestamp in milliseconds, further headers) of a message that is sent at `present`.
+
+    That is by the clock of the database that has the message: the sender's own may be wrong.
+    """
+    timestamp, now = round(made.timestamp() * 1000), round(present.timestamp() * 1000)
     if timestamp >= now - LATE * 1000:
         return timestamp, []
     given = dict(headers)

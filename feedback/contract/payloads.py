@@ -25,9 +25,10 @@ _ZERO: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 LARGEST_RESULT: Final = 63 * 1024 * 1024
 """Bytes of a result's JSON as jsonb writes it. Whoever asks for a request reads it whole:
 PostgreSQL gives back no text of 1 GiB, and a sender's queue has room for 64 MiB of statuses."""
-_EXPONENT: Final = re.compile(rb"(?<=\d)[eE][+-]?\d+(?=[],}]|\Z)")
-_LONGEST_NUMBER: Final = 330
-"""Digits of a double that jsonb writes without an exponent: 5e-324."""
+_TEXT: Final = re.compile(rb'"(?:[^"\\]|\\.)*"', re.DOTALL)
+_EXPONENT: Final = re.compile(rb"[eE][+-]?(\d+)")
+_LONGEST_NUMBER: Final = 100
+"""Bytes that jsonb writes for one of JSON, at most: it has no exponents, and 302 for 1e-300."""
 _DIGITS_TO_ZERO: Final = bytes(48 if 48 <= byte <= 57 else 32 for byte in range(256))
 
 
@@ -114,10 +115,9 @@ def unstorable(data: bytes) -> str | None:
 
 def _bytes_from_jsonb(data: bytes) -> int:
     """At most so many: a space follows each comma and colon, and numbers have all their digits."""
-    most = len(data) + data.count(b",") + data.count(b":")
-    if most + (data.count(b"e") + data.count(b"E")) * _LONGEST_NUMBER > LARGEST_RESULT:
-        most += sum(1 for _ in _EXPONENT.finditer(data)) * _LONGEST_NUMBER
-    return most
+    outside = _TEXT.sub(b"", data)
+    spaces = outside.count(b",") + outside.count(b":")
+    return len(data) + spaces + sum(int(power) for power in _EXPONENT.findall(outside))
 
 
 def encode_payload(payload: Any, content_type: str) -> bytes:

@@ -7,7 +7,7 @@ deleted once the results topic has it: it may arrive twice, and is never lost.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -26,20 +26,17 @@ _ADD: Final = (
     " SELECT i, t, s, c, r::jsonb"
     " FROM unnest(%s::text[], %s::text[], %s::text[], %s::text[], %s::text[]) AS u(i, t, s, c, r)"
 )
-# What is beyond the bytes is locked for nothing, until the transaction ends. Texts are made of
-# those alone that are stored in as many bytes: they take long.
-_TAKE: Final = (
-    "WITH oldest AS MATERIALIZED ("
-    "SELECT *, coalesce(pg_column_size(result), 0) AS stored"
-    " FROM {results} WHERE id > %(after)s ORDER BY id LIMIT %(limit)s FOR UPDATE SKIP LOCKED"
-    "), weighed AS (SELECT *, sum(stored) OVER (ORDER BY id) - stored AS before FROM oldest"
-    "), written AS MATERIALIZED (SELECT id, at, request_id, type, state, code, result::text AS text"
-    " FROM weighed WHERE before < %(bytes)s"
-    "), counted AS (SELECT *, sum(coalesce(octet_length(text), 0)) OVER (ORDER BY id)"
-    " - coalesce(octet_length(text), 0) AS before FROM written)"
-    " SELECT id, at, request_id, type, state, code, text FROM counted"
-    " WHERE before < %(bytes)s ORDER BY id"
+_LOCK: Final = (
+    "SELECT id, coalesce(pg_column_size(result), 0) FROM {results} WHERE id > %s"
+    " ORDER BY id LIMIT %s FOR UPDATE SKIP LOCKED"
 )
+_READ: Final = (
+    "SELECT id, at, request_id, type, state, code, result::text FROM {results}"
+    " WHERE id = ANY(%s) ORDER BY id"
+)
+_AT_ONCE: Final = 64 * 1024
+"""Bytes of results, as they are stored, that one statement reads: as text they may have a thousand
+times as many, and whoever asks for all that wait at once gets none of them in time."""
 _REMOVE: Final = "DELETE FROM {results} WHERE id = ANY(%s)"
 
 
@@ -108,18 +105,39 @@ def take_results(
     Their results have at most `most_bytes`, and the last one what is more. Others that take at the
     same time get other records.
     """
-    values = {"after": after, "limit": limit, "bytes": most_bytes}
-    cursor.execute(_text(_TAKE, schema), values)
-    return [
-        StoredResult(
-            number,
-            at.astimezone(UTC),
-            ResultRecord(
-                request_id, kind, state, code, None if result is None else result.encode()
-            ),
-        )
-        for number, at, request_id, kind, state, code, result in cursor.fetchall()
-    ]
+    locked = cursor.execute(_text(_LOCK, schema), [after, limit]).fetchall()
+    taken: list[StoredResult] = []
+    size = 0
+    for numbers in _portions(locked):
+        for row in cursor.execute(_text(_READ, schema), [numbers]).fetchall():
+            if size >= most_bytes:
+                return taken
+            stored = _stored(*row)
+            size += len(stored.record.result or b"")
+            taken.append(stored)
+    return taken
+
+
+def _portions(locked: Iterable[tuple[int, int]]) -> Iterator[list[int]]:
+    """Numbers of records that are read together, of (number, bytes as stored)."""
+    portion: list[int] = []
+    size = 0
+    for number, stored in locked:
+        if portion and size + stored > _AT_ONCE:
+            yield portion
+            portion, size = [], 0
+        portion.append(number)
+        size += stored
+    if portion:
+        yield portion
+
+
+def _stored(
+    number: int, at: datetime, request_id: str, kind: str, state: str, code: str, text: str | None
+) -> StoredResult:
+    result = None if text is None else text.encode()
+    record = ResultRecord(request_id, kind, state, code, result)
+    return StoredResult(number, at.astimezone(UTC), record)
 
 
 def remove_results(cursor: psycopg.Cursor[Any], schema: str, numbers: Sequence[int]) -> None:

@@ -14,7 +14,7 @@ from feedback.operations.request_reads import Row
 
 
 class DeadMessage(NamedTuple):
-    """A message as it came."""
+    """A message as it came, and when it was read from its row, by the database's clock."""
 
     topic: str
     partition: int
@@ -23,6 +23,7 @@ class DeadMessage(NamedTuple):
     key: bytes | None
     headers: Headers
     value: bytes | None
+    read_at: datetime
 
 
 def message_of(row: Row) -> DeadMessage:
@@ -33,7 +34,7 @@ def message_of(row: Row) -> DeadMessage:
         raise Malformed(f"nobody can read the headers of its row: {error}") from None
     return DeadMessage(
         row["topic"], row["partition"], row["kafka_offset"], row["produced_at"], row["key"],
-        headers, row["payload"],
+        headers, row["payload"], row["read_at"],
     )  # fmt: skip
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 
+from feedback.contract.states import State
 from feedback.errors import StoreUnavailable
 from feedback.status.replacement import replacement
 from feedback.status.status import Status, StatusWrite, hint_messages
@@ -50,12 +51,12 @@ class MemoryStatusStore:
             return [self._value(name) for name in ids]
 
     def drop(self, ids: Sequence[str], before: datetime) -> None:
-        """Deletes the statuses of these ids whose `at` is before (aware)."""
+        """As StatusStore has it."""
         with self._lock:
             self._check()
             for name in ids:
                 status = decode_or_none(self._value(name))
-                if status is not None and status.at < before:
+                if status and status.at < before and status.state is not State.ACCEPTED:
                     del self._values[name]
 
     def subscribe(self, channel: str) -> _MemoryHints:

@@ -50,12 +50,13 @@ return 1
 """.replace(b"UNSEEN", _finds(*WITHOUT_ROW_MARKS[:1])).replace(
     b"BY_CODE", _finds(*WITHOUT_ROW_MARKS[1:])
 )
-# Deletes those of KEYS that are statuses and whose time, without the Z, is before ARGV[1].
+# Deletes those of KEYS that are statuses and whose time, without the Z, is before ARGV[1]; not what
+# says `accepted` (byte 11): that is of who uses the id anew, and is not read yet.
 DROP: Final = b"""\
 for _, key in ipairs(KEYS) do
   local value = redis.pcall('GET', key)
   local at = type(value) == 'string' and string.match(value, '^{"v":.-"at":"([^"Z]*)')
-  if at and at < ARGV[1] then redis.call('DEL', key) end
+  if at and at < ARGV[1] and string.sub(value, 12, 12) ~= '1' then redis.call('DEL', key) end
 end
 """
 _SHA = hashlib.sha1(SCRIPT, usedforsecurity=False).hexdigest().encode()

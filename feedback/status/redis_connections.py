@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import redis
 
+from feedback.bell import Bell
 from feedback.errors import StoreUnavailable
 
 _LOOK: Final = 0.05  # seconds until who waits for a connection sees that one has been given up
@@ -31,7 +32,7 @@ class RedisConnections:
 
     What borrows one may be interrupted by a signal handler that raises, anywhere. So there is no
     lock and no count to be left wrong, as in the pools of redis-py: every step on what is kept
-    here is one call in C (see feedback.client.bell.Bell), and what is lost on the way to or from
+    here is one call in C (see feedback.bell.Bell), and what is lost on the way to or from
     its borrower is freed, and then counts no more.
     """
 
@@ -63,6 +64,7 @@ class RedisConnections:
         # Past `try`: as soon as it is put there, it may be another thread's.
         if free is self._free:
             free.put(slot)
+            self._given_back.ring()
         else:
             slot.connection.disconnect()
 
@@ -76,6 +78,7 @@ class RedisConnections:
 
     def _begin(self) -> None:
         self._free: SimpleQueue[_Slot] = SimpleQueue()
+        self._given_back = Bell()
         self._there: set[weakref.ref[_Slot]] = set()  # free or lent
         self._process = os.getpid()
 
@@ -84,8 +87,12 @@ class RedisConnections:
             return self._free.get_nowait()
         end = time.monotonic() + self._patience
         while len(self._there) >= self._limit:
+            self._given_back.wait(_LOOK)
             with suppress(Empty):
-                return self._free.get(timeout=_LOOK)
+                slot = self._free.get_nowait()
+                if not self._free.empty():
+                    self._given_back.ring()  # it was rung for several
+                return slot
             if time.monotonic() > end:
                 raise StoreUnavailable(f"all {self._limit} connections to Redis are in use")
         slot = _Slot()

@@ -96,7 +96,7 @@ class RedisStatusStore:
         return answers
 
     def drop(self, ids: Sequence[str], before: datetime) -> None:
-        """Deletes the statuses of these ids whose `at` is before (aware)."""
+        """As StatusStore has it."""
         for start in range(0, len(ids), TOGETHER):
             keys = [self._key_prefix + name.encode() for name in ids[start : start + TOGETHER]]
             with self._connections.lend() as connection:

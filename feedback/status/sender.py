@@ -58,7 +58,7 @@ class StatusSender:
         self._max_queue = max_queue
         self._max_bytes = max_bytes
         self._clock = clock
-        # Entered itself, never by way of _changed: see feedback.client.bell.Bell.
+        # Entered itself, never by way of _changed: see feedback.bell.Bell.
         self._lock = threading.RLock()
         self._changed = threading.Condition(self._lock)
         # All below is guarded by _lock.

@@ -43,7 +43,9 @@ class StatusStore(Protocol):
         """As read(), but the values as they stand: who reads them often parses only changes."""
 
     def drop(self, ids: Sequence[str], before: datetime) -> None:
-        """Deletes the statuses of these ids whose `at` is before (aware).
+        """Deletes the statuses of these ids whose `at` is before (aware), but for `accepted`.
+
+        That one is of who uses the id anew, and whose message is not read yet.
 
         Raises StoreUnavailable when some may stand still.
         """

@@ -77,7 +77,7 @@ FROM {schema}.dead_letters WHERE id = ANY (%s) ORDER BY id
 
 -- name: lock_letter
 SELECT id, request_id, reason, detail, topic, partition, kafka_offset, produced_at, key, headers,
-       payload, retried_at, retried_as
+       payload, retried_at, retried_as, statement_timestamp() AS read_at
 FROM {schema}.dead_letters WHERE id = %s FOR UPDATE
 
 -- name: letter_to_request

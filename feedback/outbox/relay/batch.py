@@ -29,6 +29,8 @@ class ClaimedRow(NamedTuple):
     headers: Sequence[tuple[str, bytes]]
     """Without id and type."""
     created_at: datetime
+    read_at: datetime
+    """When it was claimed; both by the database's clock."""
     failures: int
     too_late: bool = False
     """It was sent so long ago that its consumers may have forgotten it, and would run it again."""

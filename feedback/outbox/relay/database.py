@@ -50,7 +50,8 @@ _ROWS: Final = f"""
 SELECT seq, id, CASE WHEN fits THEN type ELSE '' END,
     CASE WHEN octet_length(key) <= %(largest)s THEN key END,
     CASE WHEN fits THEN payload ELSE '' END, CASE WHEN fits THEN header_text ELSE '[]' END,
-    created_at, failures, coalesce({TOO_LATE}, false), CASE WHEN fits THEN 0 ELSE size END
+    created_at, statement_timestamp(), failures, coalesce({TOO_LATE}, false),
+    CASE WHEN fits THEN 0 ELSE size END
 FROM (
     SELECT r.*, size, fits, sum(read) OVER (ORDER BY seq) - read AS before
     FROM unnest(%(shards)s::smallint[]) AS mine (shard)

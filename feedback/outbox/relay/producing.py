@@ -146,7 +146,7 @@ class RowProducer:
 
     def _produce(self, row: ClaimedRow, end: float, reports: dict[int, RowReport]) -> None:
         headers = [("ce_id", row.id.encode()), ("ce_type", row.type.encode()), *row.headers]
-        timestamp, more = timely(row.created_at, headers)
+        timestamp, more = timely(row.created_at, headers, row.read_at)
         headers += more
         span = None
         if self._spans is not None:

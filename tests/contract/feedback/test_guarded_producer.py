@@ -90,7 +90,7 @@ def test_results_go_on_with_another(broker: ProduceProxy, topic: Callable[..., s
 
 def test_a_relay_goes_on_with_another(broker: ProduceProxy, topic: Callable[..., str]) -> None:
     sending = TopicSender(topic(), {"bootstrap.servers": address(broker)})
-    rows = [ClaimedRow(n, f"r{n}", "t", b"k", b"{}", [], NOW, 0) for n in (1, 2)]
+    rows = [ClaimedRow(n, f"r{n}", "t", b"k", b"{}", [], NOW, NOW, 0) for n in (1, 2)]
     broker.spoil = 1
     for sent in ([], [1, 2]):
         assert sending.open() is None

@@ -164,3 +164,25 @@ def test_of_two_records_of_one_request_the_later_has_the_later_time(
 
     assert [stored.record.state for stored in taken] == ["failed", "done"]
     assert taken[0].at < taken[1].at
+
+
+def test_records_whose_results_grow_as_text_are_read_a_few_at_a_time(
+    database: Connection, schema: str
+) -> None:
+    """Stored, each has 27 kB, and as text 30 MB: all at once they outlast any time-out."""
+    result = orjson.dumps([1e-300] * 100_000)
+    add(database, schema, *(record(n, result=result) for n in range(30)))
+    spied = Spy(database)
+    assert ids(take_results(spied, schema, 100)) == ["r-0"]
+    assert spied.read < 4
+
+
+class Spy(psycopg.Cursor[Any]):
+    """Counts the results that are made text."""
+
+    read = 0
+
+    def fetchall(self) -> list[Any]:
+        rows = super().fetchall()
+        self.read += sum(len(row) > 2 for row in rows)
+        return rows

@@ -18,7 +18,9 @@ from tests.support.topic_reader import messages
 
 def row(seq: int, payload: bytes = b"{}", key: bytes | None = b"k") -> ClaimedRow:
     headers = [("ce_reference", b"x")]
-    return ClaimedRow(seq, f"r{seq}", "t", key, payload, headers, datetime.now(UTC), 0)
+    return ClaimedRow(
+        seq, f"r{seq}", "t", key, payload, headers, datetime.now(UTC), datetime.now(UTC), 0
+    )
 
 
 def sender(stack: Stack, topic: str) -> TopicSender:

@@ -205,6 +205,22 @@ def test_a_row_that_is_older_than_its_topic_takes_goes_and_keeps_its_time(
     assert sent["good"].options.time is None, "a header that its consumers would have to read"
 
 
+def test_the_clock_of_a_relay_says_nothing_of_what_it_sends(
+    outbox_: Outbox, rounds: Callable[[str], Rounds], topic: Callable[..., str], stack: Stack,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    right = time.time
+    monkeypatch.setattr(time, "time", lambda: right() + 7200)
+    with psycopg.connect(outbox_.url) as connection:
+        outbox.add(connection, "t", {}, request_id="a")
+    name = topic()
+    rounds(name).round()
+    [row] = outbox_.rows("SELECT state, created_at FROM :schema.requests")
+    [envelope] = map(read, read_all(stack.kafka, name))
+    assert (row["state"], envelope.options.time) == ("sent", None)
+    assert envelope.time == pytest.approx(row["created_at"].timestamp(), abs=0.001)
+
+
 def test_rows_in_a_foreign_form_harm_themselves_alone(
     outbox_: Outbox,
     rounds: Callable[[str], Rounds],

@@ -357,6 +357,9 @@ def test_statuses_of_an_earlier_time_are_dropped(store: StatusStore) -> None:
     store.write([write(ids[0], State.FAILED, 1)])
     found = [standing(store, name) for name in (ids[0], "later", "other")]
     assert found == [("failed", 1, "ok"), ("waiting", 1, "ok"), ("done", 1, "ok")]
+    store.write([write("new", State.ACCEPTED)])
+    store.drop(["new"], between)
+    assert standing(store, "new")[0] == "accepted", "it is of who uses the id anew"
     store.drop([], between)
 
 

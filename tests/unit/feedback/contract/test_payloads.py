@@ -126,8 +126,7 @@ def test_any_json_value_arrives_as_it_is(value: Any) -> None:
 
 
 def test_text_that_looks_like_numbers_is_no_longer_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Hexadecimal text among them, of which a sixteenth is the letter e."""
-    data = encode_payload(["1e5" * 1000, "4e3"], JSON)
-    monkeypatch.setattr("feedback.contract.payloads.LARGEST_RESULT", len(data) + 10)
+    data = encode_payload([1e-7] * 1000 + ["1e300, " * 1000, '\\"1e300'], JSON)
+    monkeypatch.setattr("feedback.contract.payloads.LARGEST_RESULT", len(data) + 9000)
     assert unstorable(data) is None
-    assert unstorable(encode_payload([1e-300, "1e5" * 1000], JSON)) is not None
+    assert unstorable(data[:-1] + b",1e-300" * 6 + b"]") is not None

@@ -20,7 +20,7 @@ NOW = datetime.now(UTC)
 
 
 def row(seq: int, key: bytes | None = None, failures: int = 0) -> ClaimedRow:
-    return ClaimedRow(seq, f"r{seq}", "t", key, b"{}", [], NOW, failures)
+    return ClaimedRow(seq, f"r{seq}", "t", key, b"{}", [], NOW, NOW, failures)
 
 
 def test_nothing_overtakes_a_row_that_no_broker_would_take() -> None:

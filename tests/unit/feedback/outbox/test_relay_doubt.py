@@ -64,7 +64,7 @@ def marks(*producers: Fates, keys: str, failures: int = 0) -> BatchMarks:
     )  # fmt: skip
     assert sender.open() is None
     rows = [
-        ClaimedRow(n, f"r{n}", "t", key.encode(), b"{}", [], NOW, failures)
+        ClaimedRow(n, f"r{n}", "t", key.encode(), b"{}", [], NOW, NOW, failures)
         for n, key in enumerate(keys)
     ]
     batch = Batch(rows, sender.check)
@@ -119,7 +119,7 @@ def test_where_no_producer_for_single_rows_can_be_made_what_was_sent_counts_as_s
         "t", {}, connect=connect, limit=lambda *_: TopicLimit(), clock=lambda: 0.0
     )  # fmt: skip
     assert sender.open() is None
-    rows = [ClaimedRow(n, f"r{n}", "t", b"k%d" % n, b"{}", [], NOW, 0) for n in range(2)]
+    rows = [ClaimedRow(n, f"r{n}", "t", b"k%d" % n, b"{}", [], NOW, NOW, 0) for n in range(2)]
     batch = Batch(rows, sender.check)
     why = sender.send(batch, batch.to_send, 0.01)
     assert why is not None

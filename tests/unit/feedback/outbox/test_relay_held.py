@@ -86,7 +86,8 @@ class Table:
             id_ = f"r{self._number}"
             if partition_of(id_.encode(), PARTITIONS) in partitions:
                 break
-        row = ClaimedRow(self._number, id_, "t", None, b"{}", [], datetime.now(UTC), 0)
+        now = datetime.now(UTC)
+        row = ClaimedRow(self._number, id_, "t", None, b"{}", [], now, now, 0)
         self.unsent[row.seq] = row
         return row
 

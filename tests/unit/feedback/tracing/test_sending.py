@@ -161,7 +161,9 @@ def test_an_outbox_keeps_the_context_and_the_relay_goes_on_from_there(
         spans=recording.switch.spans(),
     )  # fmt: skip
     assert sender.open() is None
-    claimed = ClaimedRow(1, "r-1", "pay", None, b"{}", stored(row), datetime.now(UTC), 0)
+    claimed = ClaimedRow(
+        1, "r-1", "pay", None, b"{}", stored(row), datetime.now(UTC), datetime.now(UTC), 0
+    )
     assert sender.send(Batch([claimed], lambda _: None), [claimed], 10) is None
 
     sent = recording.named("send requests")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 from contextlib import suppress
-from queue import Empty, SimpleQueue
 
 
 class Bell:
@@ -14,20 +13,23 @@ class Bell:
     has the lock and `with` does not know of it yet (CPython issues 74174 and 148874). Every other
     thread that rings or waits then stands still for good. Entering a plain Lock or RLock is one
     call in C, as all here is: so `with` a Condition's own lock, never the Condition.
+
+    Nor does it wait with a queue: before Python 3.13 SimpleQueue.get(timeout=...) has no end where
+    a signal handler returns when the time is over.
     """
 
     def __init__(self) -> None:
-        self._rung: SimpleQueue[None] = SimpleQueue()
+        self._silent = threading.Lock()  # held unless it has rung
+        self._silent.acquire()
 
     def ring(self) -> None:
         """Something happened. From any thread; rung often, it wakes once."""
-        if self._rung.empty():
-            self._rung.put(None)
+        with suppress(RuntimeError):  # it has rung already
+            self._silent.release()
 
     def wait(self, timeout: float) -> None:
         """Returns when it has rung since the last wait, or after `timeout` seconds.
 
         At times it rings twice: whoever waits looks whether something has happened.
         """
-        with suppress(Empty):
-            self._rung.get(timeout=max(0.0, min(timeout, threading.TIMEOUT_MAX)))
+        self._silent.acquire(timeout=max(0.0, min(timeout, threading.TIMEOUT_MAX)))

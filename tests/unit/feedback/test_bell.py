@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from feedback.client.bell import Bell
+from feedback.bell import Bell
 from tests.unit.feedback.client.test_interrupted import ALARMED, run
 
 IMPORTS = """
@@ -92,7 +92,44 @@ def test_what_rang_before_the_wait_wakes_it_once() -> None:
     bell.ring()
     bell.wait(threading.TIMEOUT_MAX * 2)
     bell.wait(-1.0)
-    assert bell._rung.empty()
+    assert bell._silent.locked()
+
+
+LONG_HANDLER = """
+from feedback.bell import Bell
+from feedback.errors import DeliveryPending, WaitTimeout
+
+def handle(*_):
+    eventually(lambda: time.monotonic() > over)
+
+signal.signal(signal.SIGALRM, handle)
+over = time.monotonic() + 0.5
+signal.setitimer(signal.ITIMER_REAL, 0.01)
+"""
+WAITS = {
+    "a bell": "Bell().wait(0.2)\n",
+    "a client": """
+try:
+    Client(NOWHERE, store, "t", hints=False).wait("nobody", 0.2)
+except WaitTimeout:
+    pass
+""",
+    "a flush": """
+client = Client(NOWHERE, store, "t", hints=False)
+client.submit("pay", {})
+over = time.monotonic() + 0.5
+signal.setitimer(signal.ITIMER_REAL, 0.01)
+try:
+    client.flush(0.2)
+except DeliveryPending:
+    pass
+""",
+}
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_a_wait_ends_though_a_signal_handler_outlasts_it(wait: str) -> None:
+    run(LONG_HANDLER + WAITS[wait] + "print('ended')\nos._exit(0)\n")
 
 
 def test_it_wakes_a_thread_that_waits() -> None:

@@ -130,6 +130,7 @@ def test_a_broker_that_is_away_while_commits_are_open(
     finish(storm, members)
 
 
+@pytest.mark.long  # the chaos run shows it too
 def test_a_process_that_was_frozen_beyond_its_session_runs_nothing_twice(storm: Storm) -> None:
     frozen, other = under_load(storm)
     os.kill(frozen.process.pid, signal.SIGSTOP)
@@ -344,6 +345,7 @@ class PausedAtCommit(Kafka):
         return super().commit(offsets, metadata, marks)
 
 
+@pytest.mark.long  # the chaos run shows it too
 def test_a_relay_waits_for_its_broker_and_sends_what_came_meanwhile(
     own_stack: Stack, monkeypatch: pytest.MonkeyPatch
 ) -> None:

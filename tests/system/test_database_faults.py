@@ -37,6 +37,7 @@ def told(bench: Bench) -> dict[tuple[str, str], int]:
     return {(state, code): n for state, code, n in rows}
 
 
+@pytest.mark.long  # the chaos run shows it too
 def test_one_connection_after_the_other_ends_under_load(
     bench: Bench, own_database: OwnDatabase, tmp_path: Path
 ) -> None:

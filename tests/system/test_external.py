@@ -131,6 +131,7 @@ def test_a_result_that_comes_after_the_lease_is_taken(bench: Bench, tmp_path: Pa
     assert file.read_text() == "charged\n"
 
 
+@pytest.mark.long  # test_calls.py has each of these ends
 def test_calls_that_are_open_together_end_each_in_its_own_way_and_none_is_made_twice(
     bench: Bench, oncepool: Commands, server: RecordingServer
 ) -> None:

@@ -219,6 +219,7 @@ def test_with_redis_away_the_last_known_limits_hold(bench: Bench, tmp_path: Path
     bench.check_books(set(ids))
 
 
+@pytest.mark.long  # test_membership.py has two processes share a total
 def test_a_total_follows_the_work_and_holds_whatever_redis_does(
     bench: Bench, tmp_path: Path
 ) -> None:

@@ -43,6 +43,7 @@ def add(bench: Bench, rows: WaitingRows, n: int, *, spread: float = 0.0) -> set[
     return {f"due-{number}" for number in range(1, n + 1)}
 
 
+@pytest.mark.long  # the chaos run shows it too
 def test_waiting_rows_run_once_over_two_instances_one_of_which_is_killed(
     bench: Bench, rows: WaitingRows
 ) -> None:

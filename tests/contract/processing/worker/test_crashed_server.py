@@ -22,6 +22,9 @@ from tests.support.executor import Bench, chunk_run
 entered: list[str] = []
 
 
+pytestmark = pytest.mark.long  # has a stack of its own; the chaos run crashes the server, too
+
+
 def make_app(schema: str, stack: Stack) -> App:
     app = App()
     entered.clear()

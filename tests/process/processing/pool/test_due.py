@@ -113,6 +113,7 @@ def test_crashes_of_a_row_count_over_instances(make: Make, rows: WaitingRows) ->
     workers.check_effects()
 
 
+@pytest.mark.long  # the chaos run shows it too
 def test_a_worker_that_is_killed_loses_no_claimed_row(
     make: Make, rows: WaitingRows, tmp_path: Path
 ) -> None:

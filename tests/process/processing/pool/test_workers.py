@@ -41,7 +41,7 @@ def names(word: str, count: int = 20) -> list[str]:
     return [f"{word}-{n}" for n in range(count)]
 
 
-LIKE = ("segfault", "eat", "SELECT pg_sleep(100)")
+LIKE = ("segfault", "exit", "eat", "SELECT pg_sleep(100)")
 """Ends that others of HARM have, too."""
 HARM = {
     "segfault": ("dead", "worker_died"),
@@ -323,6 +323,7 @@ def test_an_app_that_cannot_be_imported_is_fatal_at_the_start(make: Make, mood: 
     assert "RuntimeError: a bad release" in str(workers.supervisor.fatal), "the cause got lost"
 
 
+@pytest.mark.long  # test_no_worker_starts.py has the whole service do it
 def test_workers_that_die_while_they_start_are_no_endless_loop(make: Make, mood: Path) -> None:
     mood.write_text("exit")
     workers = make()

@@ -16,6 +16,14 @@ import orjson
 from feedback.contract.payloads import is_json, parse_json, write_exactly
 
 SIZE: Final = 16  # bytes
+_DOUBLES: Final = (1e16, 1.5e-7, 1e-5, 100.0)
+_AS_PINNED: Final = b"[1e+16,1.5e-7,0.00001,100.0]"
+if orjson.dumps(_DOUBLES) != _AS_PINNED:
+    # The same payload would be another one to consumers and producers elsewhere.
+    raise ImportError(
+        f"orjson {orjson.__version__} writes {_DOUBLES} as {orjson.dumps(_DOUBLES).decode()}, and"
+        f" fingerprints are made of {_AS_PINNED.decode()}: install orjson>=3.11.7"
+    )
 
 
 def canonical(value: Any) -> bytes:

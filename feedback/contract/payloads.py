@@ -20,6 +20,8 @@ from feedback.contract.unwritable import refuse_unwritable
 
 # 18 digits always fit in 64 bits.
 _SUSPECT_RUN: Final = b"0" * 19
+_NO_MEMORY: Final = "Not enough memory"
+"""What orjson says of JSON that it had no memory to parse, as if it were wrong."""
 _DEEPEST: Final = 500
 _ZERO: Final = re.compile(rb"(?<!\\)(?:\\\\)*\\u0000")
 LARGEST_RESULT: Final = 63 * 1024 * 1024
@@ -46,10 +48,18 @@ def has_long_number(data: bytes) -> bool:
 
 
 def parse_json(data: bytes) -> Any:
-    """Parses JSON; integers stay exact. Raises ValueError for what is not JSON, NaN among it."""
+    """Parses JSON; integers stay exact.
+
+    Raises ValueError for what is not JSON, NaN among it, and MemoryError where nobody knows.
+    """
     if has_long_number(data):
         return _parse_exactly(data)
-    return orjson.loads(data)
+    try:
+        return orjson.loads(data)
+    except orjson.JSONDecodeError as error:
+        if error.msg.startswith(_NO_MEMORY):
+            raise MemoryError(error.msg) from None
+        raise
 
 
 def write_json(value: Any) -> bytes:

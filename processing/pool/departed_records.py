@@ -18,6 +18,8 @@ class Departures:
     def __init__(self) -> None:
         self.places: Mapping[tuple[str, int], int] = {}
         """(topic, partition) -> from which offset on what has not started is given up."""
+        self._told: dict[tuple[str, int], int] = {}
+        """The same of all that were ever let go, as of the last time."""
         self.finished: list[Record] = []
         """Done since the loop asked last."""
         self.given_up: list[Record] = []
@@ -26,6 +28,11 @@ class Departures:
     def goes(self, record: Record) -> bool:
         """Whether a record leaves unless it has started."""
         first = self.places.get(record[:2])
+        return first is not None and record[OFFSET] >= first
+
+    def told(self, record: Record) -> bool:
+        """Whether the next owner of its partition reads a record, unless it ends here."""
+        first = self._told.get(record[:2])
         return first is not None and record[OFFSET] >= first
 
     def done(self, records: Iterable[Record]) -> None:
@@ -37,6 +44,7 @@ class Departures:
     ) -> list[Action]:
         """From now on these partitions leave, and no others; recalls what workers have of them."""
         self.places = dict(places)
+        self._told.update(places)
         if not places:
             return []
         return [Send(w.number, Recall()) for w in workers if self.has_started(w.chunks)]

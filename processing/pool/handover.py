@@ -100,7 +100,7 @@ class Handover:
             records = self._kept + records
             self._kept = []
         if self._leaving:
-            self._maintenance.park(PARKED, records)
+            self._maintenance.park(PARKED, self._leave(records))
             self._park_suspects()
         elif records:
             self._maintenance.refuse(code, records)
@@ -139,16 +139,27 @@ class Handover:
             self._send(ReleaseClaims(due, []))
         return [record for record in records if not is_due(record)]
 
+    def _leave(self, records: Sequence[Record]) -> list[Record]:
+        """Leaves what they read to the next owners of partitions; returns the other records.
+
+        Parked as well it would stand in the way of those, who may have begun it already.
+        """
+        departures = self._pool.departures
+        departures.given_up += filter(departures.told, records)
+        return [record for record in records if not departures.told(record)]
+
     def _park_suspects(self) -> None:
         """What was killed, and what waits behind it, once every worker has gone.
 
-        A request that had its time, or was cancelled, is left: that can't be written any more. A
-        claimed row that crashed is left to its lease, so that its loss is counted. Others have to
-        know of what is suspect that it may have been begun.
+        But for what the next owner of its partition reads, and asks the journal about. A request
+        that had its time, or was cancelled, is left: that can't be written any more. A claimed row
+        that crashed is left to its lease, so that its loss is counted. Others have to know of what
+        is suspect that it may have been begun.
         """
         suspects = self._pool.take_suspects()
         self._end_calls([suspect for _, suspect in suspects if suspect is not None])
         fresh: list[tuple[Record, tuple[int, int], Sequence[Backend]]] = []
+        told = self._pool.departures.told
         due: dict[tuple[tuple[Backend, ...], bool], list[Claim]] = {}
         for record, suspect in suspects:
             starts, verdict = 0, None
@@ -159,6 +170,8 @@ class Handover:
             crashes = starts - 1 if verdict == SHUTDOWN and starts else starts
             if verdict in (TIMEOUT, CANCELLED):
                 self._log.error("left unanswered", verdict=verdict, **facts_of(record))
+            elif told(record):
+                self._pool.departures.given_up.append(record)
             elif not is_due(record):
                 parked = record if suspect is None else read_again(record)
                 fresh.append((parked, (starts, crashes), backends))

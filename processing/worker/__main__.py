@@ -18,6 +18,7 @@ import signal
 import socket
 import sys
 import time
+import traceback
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 
 STATM = Path("/proc/self/statm")
 PAGE_SIZE = os.sysconf("SC_PAGE_SIZE")
+EXIT_NO_MEMORY = 87
 FLUSH_AT_EXIT = 2.0
 """Seconds that statuses not yet sent to Redis may take at the end; spans have as many."""
 CATCH_UP = 0.1
@@ -69,6 +71,10 @@ def main() -> None:
         code = _Worker(channel, ProgressSlot.open(slot), WorkerSettings(**frame.settings)).serve()
     except ChannelClosed:
         code = EXIT_ORPHANED
+    except MemoryError:
+        # Nothing was said of what it could not read: others read it, one by one.
+        traceback.print_exc()
+        code = EXIT_NO_MEMORY
     # Not sys.exit: threads that user code left behind must not keep a stopped worker alive.
     exit_at_once(code)
 

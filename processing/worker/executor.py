@@ -192,6 +192,8 @@ class Executor:
             except Malformed as error:
                 letters[index] = DeadLetter(error.id, malformed, safe_text(error), record)
                 continue
+            except MemoryError:
+                raise  # whatever was said of the record now would be said for good
             except BaseException as error:  # noqa: BLE001 - nobody thought of it: this record's end
                 why = f"it could not be read: {describe(error)}"
                 letters[index] = DeadLetter(None, malformed, why, record)

@@ -44,9 +44,10 @@ class Limits:
 def read_task(
     app: App, index: int, record: Record, limits: Limits, *, trusted: bool = True
 ) -> Task | Skip:
-    """The request of a record, parsed. Raises Malformed.
+    """The request of a record, parsed. Raises Malformed, and MemoryError.
 
-    Whatever is wrong with a request that has an id and a type is its outcome, to be journaled. Not
+    Whatever is wrong with a request that has an id and a type is its outcome, to be journaled; but
+    that memory is short is nothing that is wrong with it. Not
     `trusted` is a record whose fate is decided: no code of the user's sees it, as it may be what
     killed its worker.
     """
@@ -130,6 +131,8 @@ def _parse(task: Task, handler: Handler, limits: Limits) -> None:
     except InvalidPayload as error:
         task.fingerprint = error.fingerprint
         task.end(outcome_of(error))
+    except MemoryError:
+        raise
     except BaseException as error:  # noqa: BLE001 - a validator of the user's that fails
         task.fingerprint = _plain_fingerprint(task, handler)
         task.end(outcome_of(error))

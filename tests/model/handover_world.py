@@ -52,6 +52,10 @@ class Instance(service_world.Instance):
         self.process = process
 
     def gave_up(self, record: Record) -> None:
+        if self.draining and self.pool.database_up and self.pool.departures.told(record):
+            self.pool.departures.given_up.append(record)
+            self.service.happened["left to the next owner at a stop"] += 1
+            return
         if not is_due(record):
             self.service.late.add(id_of(record))
             if not self.pool.database_up:

@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import subprocess
+import sys
 from typing import Any
 
 import orjson
@@ -11,6 +13,7 @@ from hypothesis import strategies as st
 
 from feedback.contract.fingerprint import SIZE, canonical, fingerprint, parse_and_fingerprint
 from feedback.contract.payloads import has_long_number, is_json, parse_json, write_json
+from tests.support.programs import ROOT
 
 scalars = (
     st.none()
@@ -165,3 +168,20 @@ def test_runs_of_digits_are_found(count: int, text: str) -> None:
 )
 def test_media_types(content_type: str, expected: bool) -> None:
     assert is_json(content_type) is expected
+
+
+OTHER_FORM = """
+import orjson
+written = orjson.dumps
+orjson.dumps = lambda *a, **b: written(*a, **b).replace(b"e+", b"e")  # as orjson 3.11.6 does
+import feedback.contract.fingerprint
+"""
+
+
+def test_an_orjson_that_writes_doubles_in_another_form_is_refused() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", OTHER_FORM], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+    assert done.returncode == 1
+    assert "fingerprints are made of [1e+16,1.5e-7,0.00001,100.0]" in done.stderr
+    assert "install orjson>=3.11.7" in done.stderr

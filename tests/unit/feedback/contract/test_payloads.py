@@ -7,13 +7,15 @@ import uuid
 from datetime import UTC, datetime
 from decimal import Decimal
 from typing import Any
+from unittest.mock import patch
 
+import orjson
 import pydantic
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feedback.contract.payloads import encode_payload, unstorable
+from feedback.contract.payloads import encode_payload, parse_json, unstorable
 
 JSON = "application/json"
 
@@ -130,3 +132,10 @@ def test_text_that_looks_like_numbers_is_no_longer_for_it(monkeypatch: pytest.Mo
     monkeypatch.setattr("feedback.contract.payloads.LARGEST_RESULT", len(data) + 9000)
     assert unstorable(data) is None
     assert unstorable(data[:-1] + b",1e-300" * 6 + b"]") is not None
+
+
+def test_json_that_there_is_no_memory_for_is_not_wrong() -> None:
+    """Of a worker that really has none, see system/test_short_of_memory.py."""
+    error = orjson.JSONDecodeError("Not enough memory to allocate buffer for parsing", "", 0)
+    with patch("orjson.loads", side_effect=error), pytest.raises(MemoryError):
+        parse_json(b"{}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import selectors
 
-from feedback.contract.states import DATABASE_UNAVAILABLE
+from feedback.contract.states import DATABASE_UNAVAILABLE, SHUTDOWN
 from processing.ipc.frames import Report, RunChunk
 from processing.logs import get_logger
 from processing.pool.actions import Send, Spawn
@@ -81,3 +81,26 @@ def test_what_is_committed_as_the_outage_ends_comes_behind_what_was_kept() -> No
         assert isinstance(sent.frame, RunChunk)
         assert [r[2] for r in sent.frame.records] == [0, 1, 2]
         assert (handover.count, pool.in_hand) == (0, 3)
+
+
+def test_at_a_stop_what_was_told_to_others_is_theirs_and_the_rest_is_parked() -> None:
+    """Started and killed, or come back unstarted: whatever the low mark told is not parked here."""
+    pool = Pool(PoolSettings(workers=1, instance="i"))
+    log = get_logger("test")
+    with selectors.DefaultSelector() as selector:
+        link = MaintenanceLink({}, selector, log)
+        handover = Handover(pool, link, log)
+        for action in pool.plan(0.0):
+            assert isinstance(action, Spawn)
+            pool.ready(action.worker)
+        pool.submit([record(n, b"k") for n in range(4)])
+        [sent] = pool.plan(0.0)
+        assert isinstance(sent, Send)
+        pool.let_go({("topic", 0): 1})
+        pool.let_go({})
+        pool.stop()
+        pool.died(sent.worker, "signal SIGKILL", None, 1.0)
+        handover.refuse_unstarted(SHUTDOWN)
+        assert [r[2] for r in link.unanswered] == [0], "below the mark: nobody else reads it"
+        assert [r[2] for r in handover.take_departed()[1]] == [1, 2, 3]
+        assert pool.in_hand == 0

@@ -197,6 +197,8 @@ class Report(NamedTuple):
     refused: bool = False
     """Its suspect comes back because the database, which works, refused what was to be asked or
     written about it."""
+    elsewhere: list[int] | None = None
+    """Those of `alone` that whoever had them before may be at yet: they are tried after a pause."""
 
 
 # To the maintenance process

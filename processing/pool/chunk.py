@@ -35,6 +35,8 @@ class Held(NamedTuple):
     """Whatever its kind: the connection broke under a chunk that it was in."""
     first_sent: Turn | None = None
     """Where it was when it was first sent to a worker; None for one that never was."""
+    elsewhere: bool = False
+    """Whoever had it before may be at it yet: it is tried after a pause."""
 
     @property
     def apart(self) -> bool:
@@ -96,10 +98,13 @@ class Chunk:
             self.first_sent[len(self.records)] = held.first_sent
         self.records.append(held.record)
 
-    def held(self, index: int, suspect: Suspect | None = None, *, alone: bool = False) -> Held:
+    def held(
+        self, index: int, suspect: Suspect | None = None, *, alone: bool = False,
+        elsewhere: bool = False,
+    ) -> Held:  # fmt: skip
         """A record of this chunk as it waits again; what was suspected of it stays."""
         first_sent = self.first_sent.get(index) or Turn(self.number, index)
-        return Held(self.records[index], suspect or self.suspect, alone, first_sent)
+        return Held(self.records[index], suspect or self.suspect, alone, first_sent, elsewhere)
 
 
 class Filling:

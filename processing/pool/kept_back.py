@@ -1,6 +1,7 @@
-"""What cannot be looked up: dead workers' backends do not end, or the database refuses it. Pure.
+"""What is tried after a pause, and what is behind it in its lane: it stands apart. Pure.
 
-They are suspects, and what is behind those in their lanes: it stands in the queues apart.
+Suspects that cannot be looked up, as dead workers' backends do not end or the database refuses it,
+and what whoever had it before may be at yet.
 """
 
 from __future__ import annotations
@@ -10,7 +11,6 @@ from collections.abc import Set as AbstractSet
 
 from feedback.backend import Backend
 from feedback.contract.record import Record, is_due
-from processing.ipc.frames import Suspect
 from processing.pool.chunk import Held
 from processing.pool.kept_places import KeptCounts
 from processing.pool.lane_order import LaneOrder
@@ -24,7 +24,7 @@ class KeptBack:
         self._queues = queues
         self._table = table
         self._tried: set[int] = set()
-        """Lanes of suspects that were tried last: they stay kept back, most likely."""
+        """Lanes that were tried last: they stay kept back, most likely."""
 
     @property
     def unended(self) -> AbstractSet[Backend]:
@@ -37,19 +37,24 @@ class KeptBack:
         return self._queues.refusing
 
     @property
+    def elsewhere(self) -> bool:
+        """Whether of some records others may be at work yet."""
+        return self._queues.elsewhere
+
+    @property
     def now(self) -> KeptCounts:
         """How many records are kept back."""
         return self._queues.later.all
 
     def records(self) -> Iterator[Record]:
         """They, and what stands behind those that are tried."""
-        for _, behind in self._places():
-            yield from (held.record for held in behind)
+        for _, all_of_it in self._places():
+            yield from (held.record for held in all_of_it)
         for lane in self._tried.difference(self._queues.later.lanes):
             yield from (held.record for held in self._table.held.get(lane, ()))
 
     def behind(self, *, due: bool) -> Iterator[Record]:
-        """What stands behind suspects and never went to a worker, of each lane the newest first."""
+        """What stands behind those and never went to a worker, of each lane the newest first."""
         for lane in reversed(self._queues.later.lanes):
             for held in reversed(self._table.held[lane]):
                 fresh = held.suspect is None and held.first_sent is None
@@ -60,9 +65,9 @@ class KeptBack:
         """Records that wait for the end of a backend, in their lanes' order."""
         return [
             held.record
-            for suspect, behind in self._places()
-            if backend in suspect.backends
-            for held in behind
+            for first, all_of_it in self._places()
+            if first.suspect is not None and backend in first.suspect.backends
+            for held in all_of_it
         ]
 
     def wait_for(self, backends: Iterable[Backend]) -> None:
@@ -91,8 +96,12 @@ class KeptBack:
         """Those that were refused may be tried, until one is refused again."""
         self._tried = self._queues.try_look_ups()
 
-    def _places(self) -> Iterator[tuple[Suspect, Iterable[Held]]]:
-        """Suspects, each with all that its place holds."""
+    def try_elsewhere(self) -> None:
+        """Those may be tried: each comes back where that is so yet."""
+        self._tried = self._queues.try_elsewhere()
+
+    def _places(self) -> Iterator[tuple[Held, Iterable[Held]]]:
+        """What is kept back, each with all that its place holds."""
         for place in self._queues.later:
-            if (suspect := self._queues.first_of(place).suspect) is not None:
-                yield suspect, (place,) if isinstance(place, Held) else self._table.held[place]
+            all_of_it = (place,) if isinstance(place, Held) else self._table.held[place]
+            yield self._queues.first_of(place), all_of_it

@@ -1,4 +1,4 @@
-"""Places that wait for the end of a dead worker's database session, and how many they hold. Pure.
+"""Places that wait before they are tried, and how many records they hold. Pure.
 
 Counted as they come and go: they may be thousands, and are asked for in every step.
 """
@@ -24,7 +24,7 @@ class KeptCounts(NamedTuple):
     due: int = 0
     """Of them, claimed rows."""
     messages_behind: int = 0
-    """Messages that stand behind suspects and never went to a worker."""
+    """Messages that stand behind others and never went to a worker."""
     due_behind: int = 0
     """Claimed rows that do."""
 
@@ -41,7 +41,7 @@ NONE = KeptCounts()
 
 
 class KeptPlaces:
-    """Lanes whose first record is a suspect that cannot be looked up, and such suspects alone."""
+    """Lanes whose first record has to wait, and such records without a lane."""
 
     def __init__(self, table: LaneOrder) -> None:
         self._table = table

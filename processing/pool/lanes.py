@@ -251,14 +251,17 @@ class Lanes:
             self._queues.put_lane(lane)
 
     def put_back(
-        self, chunk: Chunk, suspects: Mapping[int, Suspect], *, alone: Container[int] = ()
-    ) -> None:
+        self, chunk: Chunk, suspects: Mapping[int, Suspect], *, alone: Container[int] = (),
+        elsewhere: Container[int] = (),
+    ) -> None:  # fmt: skip
         """A chunk ended without its records being done: they come back, suspects as such.
 
-        `alone`: the others of these indices go alone from now on.
+        `alone`: the others of these indices go alone from now on; `elsewhere`: those of `alone`
+        that are tried after a pause, as others may be at them.
         """
         for index, _ in reversed(list(chunk.remaining())):
-            self._come_back(chunk.held(index, suspects.get(index), alone=index in alone))
+            suspect, waits = suspects.get(index), index in elsewhere
+            self._come_back(chunk.held(index, suspect, alone=index in alone, elsewhere=waits))
         self.release(chunk)
 
     def submit_suspect(self, record: Record, suspect: Suspect) -> None:

@@ -227,7 +227,8 @@ class Pool:
             # Whose connection broke goes alone: it may be what broke it. So does what is no call.
             all_alone = not report.database_up or chunk.seat is not None
             alone = range(len(chunk.records)) if all_alone else report.alone or ()
-            self.lanes.put_back(chunk, suspects, alone=alone)
+            elsewhere = report.elsewhere or ()
+            self.lanes.put_back(chunk, suspects, alone=alone, elsewhere=elsewhere)
         for index, seconds in zip(report.alone or (), report.held_up or (), strict=True):
             self._dispatch.was_held_up(chunk.records[index], seconds)
         actions: list[Action] = []

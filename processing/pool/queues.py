@@ -45,9 +45,11 @@ class Queues:
         """Backends of dead workers that do not end: suspects of theirs cannot be looked up."""
         self.refusing = False
         """The database refuses look-ups, of suspects that are marked so; others are tried."""
+        self.elsewhere = False
+        """Of some records others may be at work yet: those are tried after a pause."""
         self.later = KeptPlaces(table)
-        """Lanes whose first record is a suspect that cannot be looked up, for either reason, and
-        such suspects without a lane."""
+        """Lanes whose first record is a suspect that cannot be looked up, for either reason, or one
+        that is tried after a pause; and such records without a lane."""
         self._lanes_of_rest: set[int] = set()
         """Lanes of which something stands in `fresh`; perhaps others, too, but not many: see
         `sweep_beyond`."""
@@ -76,7 +78,7 @@ class Queues:
     def _put(self, place: Place, first: Held) -> None:
         kind = kind_of(first.record)
         if self._waits(first):
-            self.later.append(place)
+            self._keep_back(place, first)
         elif kind in self.limited.most and not first.apart:
             self.limited.wait(kind, place)
         elif kind in self.beside and not first.apart:
@@ -93,7 +95,7 @@ class Queues:
         """
         kind = kind_of(held.record)
         if self._waits(held):
-            self.later.append(held)
+            self._keep_back(held, held)
         elif held.apart:
             self.alone.put(share_of(held.record), held, first=held.suspect is not None)
         elif kind in self.beside and kind not in self.limited.most:
@@ -153,9 +155,16 @@ class Queues:
             if isinstance(place, Held):
                 yield place
 
-    # Suspects that cannot be looked up
+    # What has to wait before it is tried
 
     def _waits(self, first: Held) -> bool:
+        return first.elsewhere or self._cannot_be_looked_up(first)
+
+    def _keep_back(self, place: Place, first: Held) -> None:
+        self.elsewhere |= first.elsewhere
+        self.later.append(place)
+
+    def _cannot_be_looked_up(self, first: Held) -> bool:
         suspect = first.suspect
         if suspect is None:
             return False
@@ -217,6 +226,23 @@ class Queues:
             self.alone.put(share_of(first.record), place)
             tried = True
         self.refusing = tried  # else nothing is left here
+        return lanes
+
+    def try_elsewhere(self) -> set[int]:
+        """All that others may have been at may be tried: each comes back where they are yet.
+
+        Returns the lanes of those.
+        """
+        lanes, self.elsewhere = set[int](), False
+        for place in self.later.take():
+            first = self.first_of(place)
+            self.elsewhere |= first.elsewhere
+            if not first.elsewhere or self._cannot_be_looked_up(first):
+                self.later.append(place)
+                continue
+            if not isinstance(place, Held):
+                lanes.add(place)
+            self.alone.put(share_of(first.record), place)
         return lanes
 
     def first_of(self, place: Place) -> Held:

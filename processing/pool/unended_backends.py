@@ -1,9 +1,10 @@
-"""Database sessions of dead workers that do not end, and look-ups that are refused. Pure.
+"""When what is kept back is tried again. Pure.
 
-Only what belongs to those waits, and all others run meanwhile. A session may commit as long as it
-is there, so its requests cannot be looked up. One of them at a time is tried now and then, which
-shows whether the session has ended. What the database refuses to look up though it works (a right
-that was taken away, a broken page) is tried after pauses that grow.
+Only what belongs to it waits, and all others run meanwhile. A session of a dead worker that does
+not end may commit as long as it is there, so its requests cannot be looked up. One of them at a
+time is tried now and then, which shows whether the session has ended. What the database refuses to
+look up though it works (a right that was taken away, a broken page) is tried after pauses that
+grow. What is read again while whoever had it before is at it yet is looked at every two seconds.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ from processing.stuck_sessions import SAY_AGAIN
 
 LOOK_AGAIN: Final = 5.0
 """Seconds between two tries of what waits for a session."""
+LOOK_ELSEWHERE: Final = 2.0
+"""Seconds between two tries of what others may be at."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 """Seconds between two tries of what the database refuses."""
 MOST_REMEMBERED: Final = 1000
@@ -49,6 +52,8 @@ class UnendedBackends:
         self._pauses = Backoff(FIRST_PAUSE, LONGEST_PAUSE)
         self._ask_at: float | None = None
         """The same for what the database refuses."""
+        self._elsewhere_at: float | None = None
+        """And for what others may be at."""
 
     def left_by(self, worker: int, backends: Sequence[Backend]) -> None:
         """A worker died with work in hand; these were its sessions."""
@@ -83,12 +88,13 @@ class UnendedBackends:
     def tend(self, now: float) -> list[Action]:
         """Has some of what waits tried again, where it is time; what to tell of it."""
         kept_back = self._kept_back
-        if not (kept_back.unended or kept_back.refusing):
-            self._look_at = self._ask_at = self._give_back_at = None
+        if not (kept_back.unended or kept_back.refusing or kept_back.elsewhere):
+            self._look_at = self._ask_at = self._elsewhere_at = self._give_back_at = None
             return []
         if self._give_back_at is None:
             self._give_back_at = now + GIVE_BACK_EVERY
         self._tend_refused(now)
+        self._tend_elsewhere(now)
         if not kept_back.unended:
             self._look_at = None
             return []
@@ -108,6 +114,15 @@ class UnendedBackends:
             self._ask_at = now + self._pauses.next()
             self._kept_back.try_look_ups()
 
+    def _tend_elsewhere(self, now: float) -> None:
+        if not self._kept_back.elsewhere:
+            self._elsewhere_at = None
+        elif self._elsewhere_at is None:
+            self._elsewhere_at = now + LOOK_ELSEWHERE
+        elif now >= self._elsewhere_at:
+            self._elsewhere_at = now + LOOK_ELSEWHERE
+            self._kept_back.try_elsewhere()
+
     def may_exceed(self, now: float) -> bool:
         """Whether `excess` says anything."""
         kept = self._kept_back.now
@@ -115,7 +130,7 @@ class UnendedBackends:
         return kept.messages_behind > self._most or (kept.due_behind > 0 and late)
 
     def excess(self, now: float) -> list[Record]:
-        """What stands behind suspects, never went to a worker, and is not to wait for them here.
+        """What stands behind those, never went to a worker, and is not to wait for them here.
 
         Messages that would fill the bound, down to half of what may stand there, and claimed rows.
         """

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import threading
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime
 from enum import IntEnum
 from time import monotonic
-from typing import Any, ClassVar, Final, Protocol
+from typing import Any, ClassVar, Final
 
 from feedback.backend import Backend
 from feedback.contract.record import Record
@@ -19,25 +18,13 @@ from processing.handlers.request import Request
 from processing.ipc.frames import Report, Suspect
 from processing.worker.bad_luck import has_waited, is_late
 from processing.worker.chunk_tally import ChunkTally
+from processing.worker.gate import Gate
 from processing.worker.lost_tries import LostTries
 from processing.worker.task import Task
 
 STARTS_FOR: Final = 1.0
 """Seconds after its first start in which a chunk starts requests. Those behind a slow one should
 not wait for its end, nor it for theirs; where there is one worker nobody calls them back."""
-
-
-class Gate(Protocol):
-    """What a chunk shares with the rest of its worker. The inbox is one."""
-
-    lock: threading.Lock
-    """Guards what may still be recalled, of all chunks of the worker."""
-
-    def show(self, chunk: int, index: int | None, timeout: float | None, now: float) -> None:
-        """A request of a chunk is about to run, or several (index None). `now` is monotonic."""
-
-    def clear(self) -> None:
-        """No request runs any more."""
 
 
 class _Mark(IntEnum):
@@ -94,6 +81,7 @@ class ChunkRun:
         """Index -> how often it could not be claimed, for no fault of its own."""
         self.alone: list[int] = []
         """Those given back that others are to go without: somebody keeps them locked."""
+        self.elsewhere: list[int] = []  # of `alone`, what whoever had it before may be at yet
         self.unended: list[Backend] | None = None
         """Dead workers' backends that did not end: its suspect was not looked up. None: unasked."""
         self.rows_locked = self.handlers_locked = False
@@ -300,6 +288,7 @@ class ChunkRun:
             held_up=self.tries.charged_to(self.alone) if self.alone else None,
             unended=self.unended,
             refused=self.refused,
+            elsewhere=self.elsewhere or None,
         )
 
     def settle(self, tasks: Iterable[Task]) -> None:
@@ -332,6 +321,11 @@ class ChunkRun:
         self.returned += self._leave(tasks)
         if alone:
             self.alone += [t.index for t in (*entered, *tasks)]
+
+    def leave_elsewhere(self, tasks: Sequence[Task]) -> None:
+        """Whoever had these before may be at them yet: they are tried again after a pause."""
+        self.give_back(tasks, alone=True)
+        self.elsewhere += [t.index for t in tasks]
 
     def leave_unclear(self, tasks: Iterable[Task]) -> None:
         """Unknown outcome: nothing is said of these before the journal has spoken."""

@@ -111,6 +111,20 @@ def sort_out(
     return result
 
 
+def called_elsewhere(task: Task, found: Mapping[str, StoredRequest]) -> bool:
+    """Whether whoever had a message before holds the claim of its call.
+
+    That ends or its lease does, and what follows in its lane is not to come before it.
+    """
+    stored = found.get(task.envelope.id)
+    return (
+        stored is not None
+        and stored.state == State.RUNNING
+        and may_have_begun(task.record)
+        and made_by(task, stored)
+    )
+
+
 def _next_of(task: Task, result: Dedup, *, decided: bool) -> list[Task]:
     """Where one goes on that nothing answers.
 

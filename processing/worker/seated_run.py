@@ -8,7 +8,8 @@ from typing import Any, Final, Protocol
 from feedback.contract.record import Record
 from processing.handlers.handler import Handler
 from processing.handlers.request import Request
-from processing.worker.chunk_run import ChunkRun, Gate
+from processing.worker.chunk_run import ChunkRun
+from processing.worker.gate import Gate
 from processing.worker.task import Task
 
 LOOP_PATIENCE: Final = 5.0

@@ -24,7 +24,7 @@ from processing.handlers.handler import Handler
 from processing.worker.bad_luck import HANDLER_WAIT, ROW_WAIT
 from processing.worker.calls import DONE
 from processing.worker.chunk_run import ChunkRun
-from processing.worker.dedup import Dedup, made_by, sort_out
+from processing.worker.dedup import Dedup, called_elsewhere, made_by, sort_out
 from processing.worker.effect_transaction import EffectTransaction
 from processing.worker.plain import is_plain, plain_rows, plain_statuses
 from processing.worker.records import (
@@ -83,8 +83,7 @@ class Transaction:
             if chunk.handlers_locked:
                 session.wait_at_most(HANDLER_WAIT)
         cursor = session.cursor()
-        found = self._rows.find(cursor, [t.envelope.id for t in tasks])
-        fate = sort_out(tasks, found, chunk.decided, chunk.reading)
+        fate = self._look_up(cursor, tasks, chunk)
         recalled = fate.without_start(chunk.keep)
         ran, more_recalled, left = self._segments.run(fate.fresh, chunk)
         chunk.clear()
@@ -127,6 +126,22 @@ class Transaction:
         if self._session.committed(others.number, others.life):
             self._publish(others.writes)
             _count_gone(others.gone, chunk)
+
+    def _look_up(
+        self, cursor: psycopg.Cursor[Any], tasks: Sequence[Task], chunk: ChunkRun
+    ) -> Dedup:
+        """What comes next of each; gives back what is called elsewhere and what is behind it."""
+        found = self._rows.find(cursor, [t.envelope.id for t in tasks])
+        # Nothing waits for what has no lane: its row is its answer.
+        elsewhere = [
+            t
+            for t in tasks
+            if found and called_elsewhere(t, found) and chunk.lane_of(t.record) is not None
+        ]
+        if elsewhere:
+            chunk.leave_elsewhere(elsewhere)
+            tasks = chunk.in_order(chunk.open(tasks))
+        return sort_out(tasks, found, chunk.decided, chunk.reading)
 
     def _begin_late(self) -> None:
         """Begins after handlers that take no tx.
@@ -257,10 +272,16 @@ class Transaction:
             chunk.settled.update(t.index for t in others)
 
     def _standing(self, task: Task, now: datetime) -> list[StatusWrite]:
-        """The status of the row under its id, which may be of another type."""
-        if task.stored is None:
+        """The status of the row under its id, which may be of another type.
+
+        A doubt is no news to who has sent it again, where its message is only read again.
+        """
+        stored = task.stored
+        if stored is None:
             return []
-        return [stored_status(task, task.stored, self._handlers.get(task.stored.type), now)]
+        if stored.state == State.IN_DOUBT and made_by(task, stored):
+            now = stored.at
+        return [stored_status(task, stored, self._handlers.get(stored.type), now)]
 
 
 def _count_gone(rows: Sequence[Superseded], chunk: ChunkRun) -> None:

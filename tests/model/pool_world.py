@@ -359,6 +359,10 @@ class World:
             worker.returns += 1
         up = not ((job.unclear or job.returned) and self.rng.random() < 0.5)
         report = Report(job.frame.number, job.returned, job.unclear, {}, {}, database_up=up)
+        if job.returned and job.frame.number % 5 == 3:
+            self.count("others may be at it")
+            none = [0.0 for _ in job.returned]
+            report = report._replace(alone=job.returned, held_up=none, elsewhere=job.returned)
         if job.frame.number % 8 == 7:
             report = report._replace(leaving="it has run its number of requests")
         worker.to_main.append(report)

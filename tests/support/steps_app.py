@@ -30,10 +30,19 @@ def _entered(request: Request[Any]) -> None:
     os.write(_entries, f"{request.id}\n".encode())
 
 
+def wait_for(file: str) -> None:
+    """Until it is there."""
+    while not Path(file).exists():
+        time.sleep(0.01)
+
+
 @app.handler("step")
 def step(payload: dict[str, Any], tx: psycopg.Cursor[Any], request: Request[Any]) -> None:
     """One row, in the order of its key."""
     _entered(request)
+    if "lock" in payload:
+        tx.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (payload["lock"],))
+        wait_for(payload["ends"])
     rest(payload)
     tx.execute(
         f"INSERT INTO {TABLE} (id, key, number) VALUES (%s, %s, %s)",
@@ -51,6 +60,8 @@ def once(payload: dict[str, Any], tx: psycopg.Cursor[Any], request: Request[Any]
 def charge(payload: dict[str, Any], request: Request[Any]) -> None:
     """Its effect is its line in the file."""
     _entered(request)
+    if "ends" in payload:
+        wait_for(payload["ends"])
     rest(payload)
 
 

@@ -258,13 +258,51 @@ class LanesModel(RuleBasedStateMachine):
     @rule()
     def try_backend(self) -> None:
         before, stays = len(self.lanes._queues.later), bool(self.lanes.kept_back.unended)
+        stays = stays and any(
+            first.suspect is not None and first.suspect.backends for first in self.kept_first
+        )
         self.lanes.kept_back.try_again()
-        assert len(self.lanes._queues.later) == max(0, before - stays)
+        assert len(self.lanes._queues.later) == before - stays
+
+    @property
+    def kept_first(self) -> list[Held]:
+        return [self.lanes._queues.first_of(place) for place in self.lanes._queues.later]
+
+    def nobody_waits_for_a_look_up(self) -> None:
+        assert all(first.elsewhere for first in self.kept_first)
+
+    @precondition(lambda self: any(self.workers.values()))
+    @rule(data=st.data())
+    def others_are_at_it(self, data: st.DataObject) -> None:
+        """What is left of a chunk is tried after a pause, and nothing of it before."""
+        worker = data.draw(st.sampled_from([w for w, c in self.workers.items() if c]))
+        first, *others = self.workers[worker]
+        for chunk in others:
+            self.give_back(chunk)
+        self.workers[worker] = others
+        left = {i: r[OFFSET] for i, r in first.remaining()}
+        self.lanes.put_back(first, {}, alone=left, elsewhere=left)
+        assert not set(left.values()) & {
+            self.lanes._queues.first_of(place).record[OFFSET]
+            for place in self.lanes._queues.alone.places()
+        }
+
+    @rule()
+    def try_elsewhere(self) -> None:
+        self.lanes.kept_back.try_elsewhere()
+        blocked = self.lanes.kept_back.unended or self.lanes.kept_back.refusing
+        assert blocked or not self.lanes._queues.later
+
+    @invariant()
+    def what_others_are_at_is_tried_again(self) -> None:
+        waits = any(first.elsewhere for first in self.kept_first)
+        assert self.lanes.kept_back.elsewhere or not waits
 
     @rule()
     def backend_ends(self) -> None:
         self.lanes.kept_back.gone(SUSPICION.backends)
-        assert self.lanes.kept_back.refusing or not self.lanes._queues.later
+        if not self.lanes.kept_back.refusing:
+            self.nobody_waits_for_a_look_up()
 
     @precondition(lambda self: any(c and c[0].suspect for c in self.workers.values()))
     @rule(data=st.data())
@@ -285,12 +323,14 @@ class LanesModel(RuleBasedStateMachine):
     @rule()
     def try_look_ups(self) -> None:
         self.lanes.kept_back.try_look_ups()
-        assert self.lanes.kept_back.unended or not self.lanes._queues.later
+        if not self.lanes.kept_back.unended:
+            self.nobody_waits_for_a_look_up()
 
     @rule()
     def look_ups_work(self) -> None:
         self.lanes.kept_back.look_ups_work()
-        assert self.lanes.kept_back.unended or not self.lanes._queues.later
+        if not self.lanes.kept_back.unended:
+            self.nobody_waits_for_a_look_up()
 
     @rule(kind=st.sampled_from(KINDS))
     def give_up_apart(self, kind: str) -> None:
@@ -354,6 +394,7 @@ class LanesModel(RuleBasedStateMachine):
                     self.lanes.release(chunk)
             if not len(self.lanes):
                 break
+            self.lanes.kept_back.try_elsewhere()
             for index in range(3):
                 self.take_calls(index, 3)
                 self.take(index, 4, alone_first=False)

@@ -183,7 +183,7 @@ class Crowding:
     def due(self, waiting: float, now: float, standing: float = 0.0) -> bool:
         """Whether to look: so much of the bound waits, whatever its partition.
 
-        `standing`: the share that waits for the end of dead workers' sessions.
+        `standing`: the share that is kept back, nobody knows for how long.
         """
         # Where one partition is above what is left free, half of the bound waits at least.
         much = waiting >= 0.5 or standing > STANDING

@@ -23,7 +23,7 @@ class Backlog(NamedTuple):
     kind: str
     """The kind that most of that time is for."""
     standing: int = 0
-    """How many of them wait for the end of a dead worker's session: nobody knows how long."""
+    """How many of them are kept back: nobody knows for how long."""
 
 
 def backlogs_of(

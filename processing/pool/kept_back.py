@@ -96,9 +96,11 @@ class KeptBack:
         """Those that were refused may be tried, until one is refused again."""
         self._tried = self._queues.try_look_ups()
 
-    def try_elsewhere(self) -> None:
-        """Those may be tried: each comes back where that is so yet."""
+    def try_elsewhere(self) -> int:
+        """Those may be tried: each comes back where that is so yet. How many they are."""
+        before = len(self._queues.later)
         self._tried = self._queues.try_elsewhere()
+        return before - len(self._queues.later)
 
     def _places(self) -> Iterator[tuple[Held, Iterable[Held]]]:
         """What is kept back, each with all that its place holds."""

@@ -4,7 +4,8 @@ Only what belongs to it waits, and all others run meanwhile. A session of a dead
 not end may commit as long as it is there, so its requests cannot be looked up. One of them at a
 time is tried now and then, which shows whether the session has ended. What the database refuses to
 look up though it works (a right that was taken away, a broken page) is tried after pauses that
-grow. What is read again while whoever had it before is at it yet is looked at every two seconds.
+grow. What is read again while whoever had it before is at it yet is looked at every two seconds,
+more rarely where there are hundreds.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ from processing.stuck_sessions import SAY_AGAIN
 
 LOOK_AGAIN: Final = 5.0
 """Seconds between two tries of what waits for a session."""
-LOOK_ELSEWHERE: Final = 2.0
-"""Seconds between two tries of what others may be at."""
+LOOK_ELSEWHERE, EACH_LOOK = 2.0, 0.02
+"""Seconds between two tries of what others may be at; where they are many, so long for each."""
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0
 """Seconds between two tries of what the database refuses."""
 MOST_REMEMBERED: Final = 1000
@@ -120,8 +121,8 @@ class UnendedBackends:
         elif self._elsewhere_at is None:
             self._elsewhere_at = now + LOOK_ELSEWHERE
         elif now >= self._elsewhere_at:
-            self._elsewhere_at = now + LOOK_ELSEWHERE
-            self._kept_back.try_elsewhere()
+            tried = self._kept_back.try_elsewhere()
+            self._elsewhere_at = now + max(LOOK_ELSEWHERE, EACH_LOOK * tried)
 
     def may_exceed(self, now: float) -> bool:
         """Whether `excess` says anything."""

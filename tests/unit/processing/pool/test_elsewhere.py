@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from feedback.contract.record import OFFSET
-from processing.pool.unended_backends import LOOK_ELSEWHERE, SHARE
+from processing.pool.unended_backends import EACH_LOOK, LOOK_ELSEWHERE, SHARE
 from tests.support.played_pool import Played, record
 
 
@@ -58,6 +58,23 @@ def test_each_of_many_is_tried_after_each_pause() -> None:
             seen += offsets
             played.report(worker, chunk, returned=[0], alone=[0], held_up=[0.0], elsewhere=[0])
         assert sorted(seen) == back
+
+
+def test_hundreds_are_looked_at_more_rarely() -> None:
+    played, many = Played(1, "none"), 400
+    played.pool.submit([record(n) for n in range(many)])
+    [(worker, chunk, _)] = played.sent(100.0)
+    back = list(range(many))
+    played.report(worker, chunk, returned=back, alone=back, held_up=[0.0] * many, elsewhere=back)
+    begun: dict[int, int] = {}
+    assert played.sent(100.0) == []
+    for now in range(101, 151):
+        while found := played.sent(float(now)):
+            [(worker, chunk, _)] = found
+            begun[now] = begun.get(now, 0) + 1
+            played.report(worker, chunk, returned=[0], alone=[0], held_up=[0.0], elsewhere=[0])
+    assert set(begun.values()) == {many}
+    assert len(begun) == pytest.approx(50 / (EACH_LOOK * many), abs=1)
 
 
 def test_one_that_died_with_its_worker_waits_as_a_suspect_and_is_tried(played: Played) -> None:

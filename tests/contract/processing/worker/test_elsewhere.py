@@ -80,6 +80,15 @@ def test_a_call_that_is_under_way_comes_back_with_what_follows_it(
     assert bench.state("a") == ("done", "ok")
 
 
+def test_what_follows_it_and_only_ends_comes_back_as_well(bench: Bench) -> None:
+    first = read_again(bench.record("a", "charge", {}, key=KEY))
+    claimed(bench, first)
+    late = {"ce_expirytime": "2020-01-01T00:00:00Z"}
+    report = bench.run(first, bench.record("late", "charge", {}, key=KEY, **late))
+    assert (report.elsewhere, sorted(report.returned)) == ([0], [0, 1])
+    assert bench.rows() == {"a": ("running", "ok")}
+
+
 def test_a_doubt_is_told_as_it_stood_where_nobody_has_sent_it_again(bench: Bench) -> None:
     """Else it would be taken for the answer to what is sent again meanwhile, and stands behind."""
     first = bench.record("a", "charge", {}, key=KEY)

@@ -220,15 +220,16 @@ def _of_an_earlier_send(row: SentRow, status: Status) -> bool:
 
 
 def _says_nothing(row: SentRow, status: Status) -> bool:
-    """Whether nobody has it yet, or it is the record of a request that the outbox has forgotten.
+    """Whether it is no news of this request.
 
-    A topic is read from its beginning where the relay's place in it is gone: its log was cut off at
-    a failover, or its offsets have expired. Only what failed has another record later: of all else
-    the journal keeps to what it said.
+    Nobody has it yet, it is said of somebody else's message that could not be read, or it is the
+    record of a request that the outbox has forgotten. A topic is read from its beginning where the
+    relay's place in it is gone: its log was cut off at a failover, or its offsets have expired.
+    Only what failed has another record later: of all else the journal keeps to what it said.
     """
     record = status.state is State.FAILED and not status.run
     old = record and status.at < row.created_at - _CLOCKS_APART
-    return old or status.state is State.ACCEPTED
+    return old or status.of_no_request or status.state is State.ACCEPTED
 
 
 def _left_out(error: str | None, why: str) -> str:

@@ -115,8 +115,16 @@ def test_a_status_of_another_type_is_that_of_another_request() -> None:
     [ended] = found(row(), theirs).ended
     assert (ended.type, ended.state, ended.code) == ("t", "undeliverable", "conflict")
     assert "of type other" in (ended.error or "")
-    nameless = replace(status(State.FAILED, "malformed", fingerprint=None), type="")
-    assert found(row(), nameless).ended[0].code == "malformed"
+
+
+@pytest.mark.parametrize("kind", ["", "t", "other"])
+def test_what_is_said_of_a_message_that_could_not_be_read_is_silence(kind: str) -> None:
+    """What a relay sends can be read, so it was somebody else's, under the same id."""
+    theirs = replace(status(State.FAILED, "malformed", fingerprint=None), type=kind)
+    assert found(row(), theirs) == NOTHING
+    assert found(row(due=True), theirs).again == [1]
+    assert found(row(due=True, tries=8), theirs).unanswered == [1]
+    assert found(row(state="unanswered"), theirs) == NOTHING
 
 
 def test_a_result_that_jsonb_has_no_form_for_is_left_out() -> None:

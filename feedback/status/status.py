@@ -93,7 +93,7 @@ class Status(Generic[ResultT]):
 
     @property
     def of_no_request(self) -> bool:
-        """Whether it is said of a message that could not be read, under an id that may be another's.
+        """Whether it is said of a message that could not be read: its id may be another's.
 
         It says nothing of what can be read, as all is that clients, relays and gateways send.
         """

@@ -37,7 +37,8 @@ _TRY_LOCK: Final = "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0)), c
 _LOCK: Final = f"{LOCK}, clock_timestamp()"
 _PAGE: Final = f"""
 SELECT seq, id, type, state, encode(fingerprint, 'hex'), seen, sends, tries,
-    coalesce(next_at <= now(), true), {TOO_LATE}, created_at, true, sent_at::text AS place
+    coalesce(next_at <= now(), true), {TOO_LATE}, created_at, true, sent_at,
+    sent_at::text AS place
 FROM :schema.requests
 WHERE sender = %(sender)s AND state IN ('sent', 'unanswered') AND (sent_at, seq) > (
     coalesce(%(at)s::timestamptz, now() - make_interval(secs => %(young)s), '-infinity'), %(seq)s)
@@ -46,7 +47,7 @@ ORDER BY sent_at, seq LIMIT %(page)s
 _BY_ID: Final = f"""
 SELECT seq, id, type, state, encode(fingerprint, 'hex'), seen, sends, tries, false,
     coalesce({TOO_LATE}, false), created_at,
-    state <> 'unsent' OR sent_at IS NOT NULL
+    state <> 'unsent' OR sent_at IS NOT NULL, sent_at
 FROM :schema.requests
 WHERE sender = %(sender)s AND id = ANY(%(ids)s) AND state <> 'undeliverable'
 """  # noqa: S608 - of constants

@@ -94,13 +94,15 @@ NO_TRIGGER: Final = OutboxProblem(
 
 
 def encoding_problem(connection: psycopg.Connection[Any]) -> OutboxProblem | None:
-    """Whether answers may not fit into the database's encoding; None where they do."""
+    """What comes of a database whose texts are not UTF-8; None where they are."""
     encoding = connection.info.parameter_status("server_encoding")
     if encoding in (None, "UTF8"):
         return None
+    comes = "answers with other characters end without their results"
+    if encoding == "SQL_ASCII":  # takes any bytes, and gives none that are no UTF-8
+        comes = "a row that another program wrote with bytes that are no UTF-8 stops its sender"
     return OutboxProblem(
-        f"the database's encoding is {encoding}: answers with other characters end without their"
-        " results",
+        f"the database's encoding is {encoding}: {comes}",
         "keep the outbox in a database with the encoding UTF8",
         wrong=False,
     )

@@ -210,7 +210,7 @@ class Settling:
         What has no room in a record stands in a status, or will: sent again, it is answered. So
         where it is too late to be sent again, the record is all that there will be.
         """
-        if standing is not None and standing.of_another_type(row.type):
+        if standing is not None and (standing.of_no_request or standing.of_another_type(row.type)):
             standing = None
         record = as_status(result)
         if standing is not None:

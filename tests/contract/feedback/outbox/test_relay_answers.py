@@ -116,6 +116,40 @@ def test_what_was_sent_once_and_is_refused_later_is_waited_for(
     assert "its payload is gone: add it under another id" in never
 
 
+def test_a_record_counts_beside_what_is_said_of_a_message_that_could_not_be_read(
+    outbox_: Outbox,
+) -> None:
+    asked = Asked(outbox_, "a")
+    asked.status("a", State.FAILED, "malformed", fingerprint=None)
+    asked.settle()
+    assert asked.rows()["a"]["state"] == "sent"
+    said = Result("a", "t", State.FAILED, "poor", None, datetime.now(UTC))
+    asked.settling.records(asked.connection, [said])
+    assert [asked.rows()["a"][name] for name in ("state", "code")] == ["failed", "poor"]
+
+
+def test_what_failed_before_its_row_was_sent_does_not_end_it(outbox_: Outbox) -> None:
+    """Its own copy is still to run; and one whose relay ended before it could mark that it had sent
+    it is sent once more, and so runs once more."""
+    asked = Asked(outbox_)
+    asked.add("called", "own")
+    outbox_.run("UPDATE :schema.requests SET created_at = now() - interval '1 h'")
+    asked.status("called", State.FAILED, "poor", at=datetime.now(UTC) - timedelta(seconds=5))
+    asked.send()
+    asked.status("own", State.FAILED, "poor")
+    asked.settle()
+    found = asked.rows()
+    assert [found[id_]["state"] for id_ in ("called", "own")] == ["sent", "failed"]
+    asked.settle()
+    asked.silence()
+    asked.settle()
+    assert asked.rows()["called"]["state"] == "unsent", "its copy may have been lost"
+    asked.send()
+    asked.status("called", State.DONE)
+    asked.settle()
+    assert asked.rows()["called"]["state"] == "done"
+
+
 def test_what_was_not_committed_is_not_counted(outbox_: Outbox) -> None:
     asked = Asked(outbox_, "a")
     outbox_.run(

@@ -1,4 +1,4 @@
-"""Rows to Kafka through one producer, many in flight, and what was reported of each.
+"""Rows to Kafka through one producer, a wave of them at a time, and what was reported of each.
 
 A producer never gives up a message by itself: one that did, while the next of its key was on its
 way, would have changed their order. What is not confirmed in time is taken back all at once, and
@@ -28,8 +28,21 @@ if TYPE_CHECKING:
 _TOPIC_UNKNOWN_FOR: Final = 3_000  # milliseconds
 _LEAST: Final = 1_000
 """Of librdkafka's message.max.bytes."""
+_LONGEST_LINGER: Final = 900_000
+"""Milliseconds; the most that librdkafka takes. flush() does not wait for it."""
+_MOST_IN_SET: Final = 10_000
+"""Messages; librdkafka's batch.num.messages."""
+OVERHEAD: Final = 512
+"""Bytes, more than those that a message has beside its own content."""
+_OF_HEADER: Final = 10
+"""Bytes, as OVERHEAD, for each header: both of its lengths."""
 _ENDING: Final = 1.0
 _NEED_IDEMPOTENCE: Final = frozenset({"enable.gapless.guarantee", "transactional.id"})
+_LINGER: Final = "queue.buffering.max.ms"
+"""Another name of linger.ms: of both the one that is given last counts."""
+
+Properties = Callable[[Mapping[str, Any], int], dict[str, Any]]
+"""A producer's, of librdkafka's that are given, and the bytes of its largest message."""
 
 
 class RowReport(NamedTuple):
@@ -51,13 +64,29 @@ class RowReport(NamedTuple):
         return self.error is None or not is_refusal(self.error)
 
 
+class SetBounds(NamedTuple):
+    """What fits into one set of messages."""
+
+    bytes: int
+    messages: int
+
+
+def set_bounds(properties: Mapping[str, Any]) -> SetBounds:
+    """Of a producer with these properties, `batch.size` among them."""
+    most = int(properties.get("batch.num.messages", _MOST_IN_SET))
+    return SetBounds(int(properties["batch.size"]), most)
+
+
 def together(given: Mapping[str, Any], most: int) -> dict[str, Any]:
-    """Properties of a producer of large sets of messages: a set of them is `most` bytes."""
+    """Properties of a producer of large sets of messages: a set of them is `most` bytes.
+
+    A set is sent once it is full, or at a flush() and then with all that there is of its partition.
+    """
     return {
         "client.id": "oncepool-relay",
-        "linger.ms": 5,
         "partitioner": "murmur2_random",  # as our client and Java's choose
-        **given,
+        **{name: value for name, value in given.items() if name != _LINGER},
+        "linger.ms": _LONGEST_LINGER,
         "acks": "all",
         "enable.idempotence": True,
         "delivery.timeout.ms": 0,  # never: see above
@@ -91,12 +120,16 @@ class RowProducer:
         topic: str,
         producer: Any,
         outages: OutageLog,
+        bounds: SetBounds,
         *,
         clock: Callable[[], float] = time.monotonic,
         spans: Spans | None = None,
     ) -> None:
-        """`spans`: where tracing is on."""
+        """`bounds`: of a set, as it makes them. `spans`: where tracing is on."""
         self._topic = topic
+        self._bounds = bounds
+        self._knows_topic = False
+        """Whether it has heard of the topic's partitions, and so fills their sets at once."""
         self._guarded: GuardedProducer[Any] = GuardedProducer(producer)
         self._outages = outages
         self._clock = clock
@@ -117,8 +150,25 @@ class RowProducer:
         """As partition_leaders() says of the topic."""
         return partition_leaders(self._guarded.handle, self._topic, least)
 
+    def wave(self, rows: Sequence[ClaimedRow]) -> list[ClaimedRow]:
+        """Those, from the first on, of which none can overtake another of its key.
+
+        They fit into one set together, so each partition gets all of its own in one; or they are
+        the first of each key.
+        """
+        if self._bounds.messages == 1 or not self._knows_topic:
+            return list({row.lane: row for row in reversed(rows)}.values())[::-1]
+        found: list[ClaimedRow] = []
+        size = 0
+        for row in rows[: self._bounds.messages]:
+            size += row.size + OVERHEAD + _OF_HEADER * len(row.headers)
+            if found and size > self._bounds.bytes:
+                break
+            found.append(row)
+        return found
+
     def send(self, rows: Sequence[ClaimedRow], end: float) -> dict[int, RowReport]:
-        """Sends them until `end`, on the clock; what is known of those that were handed over.
+        """Sends a wave until `end`, on the clock; what is known of those that were handed over.
 
         Nothing is on its way afterwards. What it says nothing of was not handed over.
         """
@@ -127,9 +177,9 @@ class RowProducer:
             if self._clock() >= end:
                 break  # frozen meanwhile: they may be another's by now
             try:
-                self._produce(row, end, reports)
+                self._produce(row, reports)
             except BufferError:
-                break  # the queue does not empty
+                break  # the queue is full: the next wave begins with it
             except KafkaException as error:
                 self._guarded.hears(error.args[0])
                 reports[row.seq] = RowReport(False, error.args[0], taken=False)
@@ -144,7 +194,7 @@ class RowProducer:
             self._ended = True
             self._guarded.end(_ENDING)
 
-    def _produce(self, row: ClaimedRow, end: float, reports: dict[int, RowReport]) -> None:
+    def _produce(self, row: ClaimedRow, reports: dict[int, RowReport]) -> None:
         headers = [("ce_id", row.id.encode()), ("ce_type", row.type.encode()), *row.headers]
         timestamp, more = timely(row.created_at, headers, row.read_at)
         headers += more
@@ -162,27 +212,20 @@ class RowProducer:
                 self._guarded.hears(error)
             known = None if error is not None and error.code() in TAKEN_BACK else error
             partition = sent.partition() if sent is not None else None
+            self._knows_topic |= error is None
             reports[row.seq] = RowReport(
                 error is None, known, -1 if partition is None else partition
             )
 
-        while True:
-            try:
-                self._guarded.produce(
-                    self._topic,
-                    key=row.lane,
-                    value=row.payload,
-                    headers=headers,
-                    timestamp=timestamp,
-                    on_delivery=report,
-                )
-            except BufferError:
-                if self._clock() >= end:
-                    raise
-                self._guarded.poll(0.05)
-            else:
-                reports.setdefault(row.seq, RowReport(False))
-                return
+        self._guarded.produce(
+            self._topic,
+            key=row.lane,
+            value=row.payload,
+            headers=headers,
+            timestamp=timestamp,
+            on_delivery=report,
+        )
+        reports.setdefault(row.seq, RowReport(False))
 
 
 def _ignore(error: KafkaError) -> None:

@@ -31,6 +31,7 @@ _TOPIC_ANEW: Final = 5.0
 """Seconds after which a topic that took nothing is tried again."""
 _LIMIT_ANEW: Final = 10.0
 """Seconds after which something that is too large has the limit looked up again."""
+_QUEUE: Final = "queue.buffering.max.kbytes"
 _SILENCE: Final = "brokers have not confirmed a batch within {:g} s"
 
 
@@ -85,7 +86,8 @@ class TopicSender:
     def _most(self, topic_takes: int | None) -> int:
         own = int(self._given.get("message.max.bytes", 0))
         known = min(filter(None, (topic_takes, own)), default=TOPIC_TAKES)
-        return min(known, LARGEST_ROW)
+        queue = int(self._given.get(_QUEUE, 0)) * 1024 or LARGEST_ROW
+        return min(known, queue, LARGEST_ROW)
 
     def check(self, row: ClaimedRow) -> RowRefusal | None:
         """Refuses what no broker would take."""

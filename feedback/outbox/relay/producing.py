@@ -90,10 +90,10 @@ def together(given: Mapping[str, Any], most: int) -> dict[str, Any]:
         "acks": "all",
         "enable.idempotence": True,
         "delivery.timeout.ms": 0,  # never: see above
+        "delivery.report.only.error": False,
         "message.max.bytes": max(most, _LEAST),
         "batch.size": min(int(given.get("batch.size", BATCH)), max(most, _LEAST)),
         "topic.metadata.propagation.max.ms": _TOPIC_UNKNOWN_FOR,
-        "error_cb": _ignore,  # else flush() raises what reports say
     }
 
 
@@ -226,7 +226,3 @@ class RowProducer:
             on_delivery=report,
         )
         reports.setdefault(row.seq, RowReport(False))
-
-
-def _ignore(error: KafkaError) -> None:
-    """What becomes of each message is in its report."""

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from confluent_kafka import KafkaException
 
+from feedback.broker_probe import BrokerProbe
 from feedback.client.kafka_log import OutageLog
 from feedback.outbox.relay.batch import ClaimedRow
 from feedback.outbox.relay.producing import (
@@ -77,7 +78,8 @@ class SendWaves:
     ) -> None:
         """`properties` are librdkafka's. `spans`: where tracing is on."""
         self._topic = topic
-        self._given = properties
+        # What a callback of the user's raises is not to end a send.
+        self._given = BrokerProbe(properties).properties()
         self._connect = connect
         self._clock = clock
         self._spans = spans

@@ -16,7 +16,8 @@ from confluent_kafka import KafkaError, Producer
 
 from feedback.message_size import LARGEST_ROW, TOPIC_TAKES
 from feedback.outbox.relay.batch import NOT_CONFIRMED, Batch, ClaimedRow, RowRefusal
-from feedback.outbox.relay.producing import OVERHEAD, RowReport
+from feedback.outbox.relay.producing import RowReport
+from feedback.outbox.relay.sets import OVERHEAD
 from feedback.outbox.relay.topic import TopicLimit, topic_limit
 from feedback.outbox.relay.waves import SendWaves, Sent
 from feedback.partitions import Leading, StuckPartitions

@@ -18,6 +18,7 @@ from feedback.contract.late_messages import timely
 from feedback.guarded_producer import TAKEN_BACK, GuardedProducer
 from feedback.message_size import BATCH
 from feedback.outbox.relay.batch import ClaimedRow
+from feedback.outbox.relay.sets import PARTITIONER, PartitionSets, SetBounds
 from feedback.partition_leaders import partition_leaders
 from feedback.partitions import Leading
 from feedback.produce_errors import is_refusal
@@ -30,12 +31,6 @@ _LEAST: Final = 1_000
 """Of librdkafka's message.max.bytes."""
 _LONGEST_LINGER: Final = 900_000
 """Milliseconds; the most that librdkafka takes. flush() does not wait for it."""
-_MOST_IN_SET: Final = 10_000
-"""Messages; librdkafka's batch.num.messages."""
-OVERHEAD: Final = 512
-"""Bytes, more than those that a message has beside its own content."""
-_OF_HEADER: Final = 10
-"""Bytes, as OVERHEAD, for each header: both of its lengths."""
 _ENDING: Final = 1.0
 _NEED_IDEMPOTENCE: Final = frozenset({"enable.gapless.guarantee", "transactional.id"})
 _LINGER: Final = "queue.buffering.max.ms"
@@ -64,19 +59,6 @@ class RowReport(NamedTuple):
         return self.error is None or not is_refusal(self.error)
 
 
-class SetBounds(NamedTuple):
-    """What fits into one set of messages."""
-
-    bytes: int
-    messages: int
-
-
-def set_bounds(properties: Mapping[str, Any]) -> SetBounds:
-    """Of a producer with these properties, `batch.size` among them."""
-    most = int(properties.get("batch.num.messages", _MOST_IN_SET))
-    return SetBounds(int(properties["batch.size"]), most)
-
-
 def together(given: Mapping[str, Any], most: int) -> dict[str, Any]:
     """Properties of a producer of large sets of messages: a set of them is `most` bytes.
 
@@ -84,7 +66,7 @@ def together(given: Mapping[str, Any], most: int) -> dict[str, Any]:
     """
     return {
         "client.id": "oncepool-relay",
-        "partitioner": "murmur2_random",  # as our client and Java's choose
+        "partitioner": PARTITIONER,
         **{name: value for name, value in given.items() if name != _LINGER},
         "linger.ms": _LONGEST_LINGER,
         "acks": "all",
@@ -127,7 +109,8 @@ class RowProducer:
     ) -> None:
         """`bounds`: of a set, as it makes them. `spans`: where tracing is on."""
         self._topic = topic
-        self._bounds = bounds
+        self._one_by_one = bounds.messages == 1
+        self._sets = PartitionSets(bounds, lambda: len(self.leaders(None)))
         self._knows_topic = False
         """Whether it has heard of the topic's partitions, and so fills their sets at once."""
         self._guarded: GuardedProducer[Any] = GuardedProducer(producer)
@@ -153,19 +136,11 @@ class RowProducer:
     def wave(self, rows: Sequence[ClaimedRow]) -> list[ClaimedRow]:
         """Those, from the first on, of which none can overtake another of its key.
 
-        They fit into one set together, so each partition gets all of its own in one; or they are
-        the first of each key.
+        Those of a partition go in one set, or they are the first of each key.
         """
-        if self._bounds.messages == 1 or not self._knows_topic:
+        if self._one_by_one or not self._knows_topic:
             return list({row.lane: row for row in reversed(rows)}.values())[::-1]
-        found: list[ClaimedRow] = []
-        size = 0
-        for row in rows[: self._bounds.messages]:
-            size += row.size + OVERHEAD + _OF_HEADER * len(row.headers)
-            if found and size > self._bounds.bytes:
-                break
-            found.append(row)
-        return found
+        return self._sets.fill(rows)
 
     def send(self, rows: Sequence[ClaimedRow], end: float) -> dict[int, RowReport]:
         """Sends a wave until `end`, on the clock; what is known of those that were handed over.
@@ -212,10 +187,11 @@ class RowProducer:
                 self._guarded.hears(error)
             known = None if error is not None and error.code() in TAKEN_BACK else error
             partition = sent.partition() if sent is not None else None
-            self._knows_topic |= error is None
-            reports[row.seq] = RowReport(
-                error is None, known, -1 if partition is None else partition
-            )
+            where = -1 if partition is None else partition
+            if error is None:
+                self._knows_topic = True
+                self._sets.went(row, where)
+            reports[row.seq] = RowReport(error is None, known, where)
 
         self._guarded.produce(
             self._topic,

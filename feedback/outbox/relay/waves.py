@@ -23,9 +23,9 @@ from feedback.outbox.relay.producing import (
     RowProducer,
     RowReport,
     one_by_one,
-    set_bounds,
     together,
 )
+from feedback.outbox.relay.sets import set_bounds
 from feedback.partitions import Leading
 from feedback.produce_errors import in_doubt, message_refusal
 

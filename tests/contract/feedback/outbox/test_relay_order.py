@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import psycopg
 import pytest
-from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry
-from confluent_kafka.admin._config import ConfigResource
-from confluent_kafka.admin._resource import ResourceType
+from confluent_kafka.admin import (
+    AdminClient,
+    AlterConfigOpType,
+    ConfigEntry,
+    ConfigResource,
+    ResourceType,
+)
 
 from feedback import outbox
 from feedback.outbox.relay.database import RelayDatabase
@@ -38,8 +42,16 @@ def add(outbox_: Outbox, numbers: range, size: int) -> None:
 class Sender:
     """One that sends to a topic, turn by turn."""
 
-    def __init__(self, stack: Stack, outbox_: Outbox, topic: str, **options: Any) -> None:
-        self.topic = TopicSender(topic, {"bootstrap.servers": stack.kafka}, **options)
+    def __init__(
+        self,
+        stack: Stack,
+        outbox_: Outbox,
+        topic: str,
+        given: Mapping[str, Any] | None = None,
+        **options: Any,
+    ) -> None:
+        properties = {"bootstrap.servers": stack.kafka, **(given or {})}
+        self.topic = TopicSender(topic, properties, **options)
         self._outbox = outbox_
         self._turns = SendTurns("default", self.topic)
 
@@ -56,11 +68,12 @@ class Sender:
         self.topic.close()
 
 
-def out_of_order(stack: Stack, topic: str) -> dict[str, list[int]]:
+def out_of_order(stack: Stack, topic: str, partitions: int = 1) -> dict[str, list[int]]:
     """By key, the requests that first came behind a later one."""
     found: dict[str, list[int]] = defaultdict(list)
     latest: dict[str, int] = {}
-    for number in map(int, dict.fromkeys(one for one in ids(stack, topic) if one != "ahead")):
+    first = dict.fromkeys(ids(stack, topic, partitions))
+    for number in (int(id_) for id_ in first if id_ != "ahead"):
         key = f"k{number % KEYS}"
         if number < latest.setdefault(key, number):
             found[key].append(number)
@@ -83,26 +96,62 @@ def lower(stack: Stack, topic: str, limit: int) -> None:
     admin.incremental_alter_configs([resource])[resource].result(30)
 
 
-@pytest.mark.parametrize("size, count", [(1_500, 1_000), (10_000, 500)])
-def test_one_row_that_is_refused_puts_no_other_key_out_of_order(
-    stack: Stack, outbox_: Outbox, topic: Callable[..., str], size: int, count: int
-) -> None:
-    """A backlog of some sets, and one row of a machine whose clock is ahead."""
-    name = topic()
-    add(outbox_, range(count // 4), size)
+def add_ahead(outbox_: Outbox) -> None:
+    """A row of a machine whose clock is ahead."""
     with psycopg.connect(outbox_.url) as connection:
         outbox.add(connection, "t", {}, request_id="ahead", key="own")
     outbox_.run(
         "UPDATE :schema.requests SET created_at = now() + interval '2 h' WHERE id = 'ahead'"
     )
+
+
+@pytest.mark.parametrize(
+    "size, count, partitions, given",
+    [
+        (1_500, 1_000, 1, {}),
+        (10_000, 500, 1, {}),
+        (10_000, 700, 3, {}),
+        (10_000, 500, 3, {"partitioner": "fnv1a"}),
+        (300, 1_000, 1, {"linger.ms": 0, "queue.buffering.max.ms": 0, "batch.num.messages": 50}),
+    ],
+    ids=["small", "large", "partitions", "partitioner", "many sets"],
+)
+def test_one_row_that_is_refused_puts_no_other_key_out_of_order(
+    stack: Stack,
+    outbox_: Outbox,
+    topic: Callable[..., str],
+    size: int,
+    count: int,
+    partitions: int,
+    given: Mapping[str, Any],
+) -> None:
+    """A backlog of some sets."""
+    name = topic(partitions)
+    add(outbox_, range(count // 4), size)
+    add_ahead(outbox_)
     add(outbox_, range(count // 4, count), size)
-    sender = Sender(stack, outbox_, name)
+    sender = Sender(stack, outbox_, name, given=given)
     sender.send()
     sender.close()
     assert all_sent(outbox_, count)
-    assert out_of_order(stack, name) == {}
+    assert out_of_order(stack, name, partitions) == {}
     [ahead] = outbox_.rows("SELECT code FROM :schema.requests WHERE id = 'ahead'")
     assert ahead["code"] == "clock_ahead"
+
+
+def test_nothing_of_its_key_overtakes_a_row_that_is_refused(
+    stack: Stack, outbox_: Outbox, topic: Callable[..., str]
+) -> None:
+    name = topic()
+    sender = Sender(stack, outbox_, name)
+    add(outbox_, range(10), 1)
+    sender.send()
+    add_ahead(outbox_)
+    with psycopg.connect(outbox_.url) as connection:
+        outbox.add_many(connection, [("t", "x" * 10_000, {"key": "own"}) for _ in range(500)])
+    sender.send()
+    sender.close()
+    assert [int(id_) for id_ in ids(stack, name)] == [*range(10)]
 
 
 @pytest.mark.parametrize("size, limit", [(100, 50_000), (3_000, 500_000)])

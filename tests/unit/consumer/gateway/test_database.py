@@ -25,6 +25,13 @@ from tests.support.loop_clock import stopped_clock
 from tests.support.thread_starts import refusing
 
 
+class Answer(str):
+    """What a statement said, whose one row says that the server takes writes."""
+
+    def fetchone(self) -> tuple[str]:
+        return ("off",)
+
+
 class FakeConnection:
     """One whose server may be cut off, or say nothing."""
 
@@ -39,13 +46,13 @@ class FakeConnection:
     def fileno(self) -> int:
         return self._near.fileno()
 
-    def execute(self, text: str) -> str:
+    def execute(self, text: str) -> Answer:
         self.asked += 1
         if self.silent:
             self.wait()
         if self.transaction_status is TransactionStatus.UNKNOWN:
             raise psycopg.OperationalError("the connection is lost")
-        return text
+        return Answer(text)
 
     def wait(self) -> None:
         """Until something comes, which nothing does."""

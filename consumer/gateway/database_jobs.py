@@ -1,4 +1,4 @@
-"""One job for a database on its way, and the connection that a thread keeps from one to the next."""
+"""One job for a database on its way, and the connection that a thread keeps for the next one."""
 
 from __future__ import annotations
 

@@ -28,6 +28,8 @@ from tests.support.thread_starts import refusing
 class Answer(str):
     """What a statement said, whose one row says that the server takes writes."""
 
+    __slots__ = ()
+
     def fetchone(self) -> tuple[str]:
         return ("off",)
 

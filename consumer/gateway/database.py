@@ -134,7 +134,7 @@ class DatabaseThreads:
             job.connection = None
             # Of one that was given up the waiter has said what there is to say.
             away = isinstance(error, JournalUnreachable) and not job.given_up
-            if away and kept.lost:
+            if away and kept.connection is None:  # one that ends says only that it has ended
                 self._failed(job, str(error))
             if isinstance(error, JournalReadOnly):
                 kept.close()  # a new one may lead to the server that has taken over
@@ -164,10 +164,9 @@ class DatabaseThreads:
             return self._run_on(kept, job, self._clock())
 
     def _run_on(self, kept: Kept, job: Job, now: float) -> Any:
-        if kept.connection is None:
-            kept.take(self._opened(job), now)
-        with explained(self._setting):
-            return job.run(kept.connection)
+        connection = kept.connection or kept.take(self._opened(job), now)
+        with explained(self._setting, connected=True):
+            return job.run(connection)
 
     def _opened(self, job: Job) -> Connection:
         job.check()

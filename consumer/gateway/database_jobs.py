@@ -71,9 +71,10 @@ class Kept:
             return True
         return self.connection.info.transaction_status is not psycopg.pq.TransactionStatus.IDLE
 
-    def take(self, connection: Connection, now: float) -> None:
-        """Keeps a new one."""
+    def take(self, connection: Connection, now: float) -> Connection:
+        """Keeps a new one, and returns it."""
         self.connection, self._sure_until = connection, now + SURE_FOR
+        return connection
 
     def of_use(self, job: Job, now: float) -> bool:
         """Whether it is there, and leads to a server that takes writes.

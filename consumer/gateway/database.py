@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
 from consumer.admin.journal import JournalBusy, JournalReadOnly, JournalUnreachable, explained
-from consumer.gateway.database_jobs import Job, Kept, Work
+from consumer.gateway.database_jobs import Job, KeptConnection, Work
 from feedback.backoff import Breaker
 from feedback.postgres import Connection
 
@@ -114,7 +114,7 @@ class DatabaseThreads:
             self._threads.append(thread)
 
     def _serve(self) -> None:
-        kept = Kept()
+        kept = KeptConnection()
         while True:
             job = self._jobs.get()
             if job is None:
@@ -126,7 +126,7 @@ class DatabaseThreads:
                 self._open -= 1
         kept.close()
 
-    def _do(self, job: Job, kept: Kept) -> None:
+    def _do(self, job: Job, kept: KeptConnection) -> None:
         """Does it; the connection stays where it is still of use."""
         try:
             result = self._result(job, kept)
@@ -148,7 +148,7 @@ class DatabaseThreads:
         if kept.lost:
             kept.close()
 
-    def _result(self, job: Job, kept: Kept) -> Any:
+    def _result(self, job: Job, kept: KeptConnection) -> Any:
         now = self._clock()
         if not kept.of_use(job, now):
             kept.close()
@@ -163,7 +163,7 @@ class DatabaseThreads:
             kept.close()
             return self._run_on(kept, job, self._clock())
 
-    def _run_on(self, kept: Kept, job: Job, now: float) -> Any:
+    def _run_on(self, kept: KeptConnection, job: Job, now: float) -> Any:
         connection = kept.connection or kept.take(self._opened(job), now)
         with explained(self._setting, connected=True):
             return job.run(connection)

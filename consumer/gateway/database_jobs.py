@@ -57,7 +57,7 @@ class Job:
             cut(connection)
 
 
-class Kept:
+class KeptConnection:
     """The connection of one thread, if there is one."""
 
     def __init__(self) -> None:

@@ -33,6 +33,10 @@ class JournalRefused(ConsumerError):
     """PostgreSQL refused a statement."""
 
 
+class JournalReadOnly(JournalRefused):
+    """PostgreSQL takes no writes: a standby, or one that was set so."""
+
+
 class JournalContended(JournalRefused):
     """PostgreSQL ended a statement that may go well the next time: others were in its way."""
 
@@ -84,11 +88,14 @@ def _in_words(error: psycopg.Error, setting: str, *, connected: bool) -> Consume
         what = "is out of what it needs" if _is_short(error) else "does not answer"
         what = "refused the connection" if _is_refused(error) else what
         # What it says on a connection that stands, it says of a statement that it has undone.
-        kind = JournalFull if connected and _is_short(error) else JournalUnreachable
-        return kind(f"the database {what}; {advice}: {said}")
+        full = connected and _is_short(error)
+        raised = JournalFull if full else JournalUnreachable
+        return raised(f"the database {what}; {advice}: {said}")
     if error.sqlstate is None and isinstance(error, psycopg.ProgrammingError):
         return JournalRefused(f"{setting} can't be used, correct it: {said}")
-    return JournalRefused(f"the database refused: {said}" + (f"; {advice}" if advice else ""))
+    read_only = isinstance(error, errors.ReadOnlySqlTransaction)
+    refused = JournalReadOnly if read_only else JournalRefused
+    return refused(f"the database refused: {said}" + (f"; {advice}" if advice else ""))
 
 
 def advice_of(error: psycopg.Error, setting: str) -> str:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from feedback.journal.migrations import migrate
@@ -113,6 +114,24 @@ def test_a_database_that_takes_no_writes_is_away(
         assert bench.client.wait(request, WAIT).state == "done"
     bench.check_books(set(ids))
     assert bench.states() == {"done": len(ids)}
+    assert instance.stop() == 0
+
+
+@pytest.mark.long
+def test_a_table_that_is_locked_is_no_database_that_is_away(
+    bench: Bench, own_database: OwnDatabase
+) -> None:
+    """As while an index of dead_letters is rebuilt: one lost session refuses nothing."""
+    instance = bench.start(ONCEPOOL_WORKERS="2")
+    first = bench.client.submit("effect", {"table": bench.table})
+    assert bench.client.wait(first, WAIT).state == "done"
+    with psycopg.connect(own_database.url) as operator:
+        operator.execute(f"LOCK TABLE {bench.schema}.dead_letters IN SHARE MODE")
+        payload = {"table": bench.table, "seconds": 0.5}
+        ids = [bench.client.submit("paced", payload) for _ in range(60)]
+        assert own_database.end_connections("oncepool maintenance")
+        ends = [bench.client.wait(request, WAIT) for request in ids]
+    assert {(end.state, end.code) for end in ends} == {("done", "ok")}, instance.log
     assert instance.stop() == 0
 
 

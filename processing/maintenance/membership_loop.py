@@ -153,7 +153,7 @@ class MembershipLoop:
         self._left_to_expire = silent
         if silent and not before:
             self._log.warning(
-                "the main process is silent: the registration of this instance is left to expire, and"
+                "the main process is silent: this instance's registration is left to expire, and"
                 " its shares of limits go to others", age=round(self._health.age, 1),
             )  # fmt: skip
         return silent

@@ -244,7 +244,7 @@ class Pool:
         """The maintenance process has looked whether the database can be reached."""
         self.database_up = up
         for worker in self.workers.values():
-            worker.suspended = False
+            worker.resume()
 
     @property
     def probing(self) -> bool:

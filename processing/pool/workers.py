@@ -220,6 +220,7 @@ class Workers:
         """Looks at what runs: overdue requests, workers that don't start, slow neighbours."""
         actions: list[Action] = []
         for worker in self.all.values():
+            worker.look_at_suspension(now)
             running = looks.get(worker.number)
             if self.terminating:
                 note_terminated(worker, running, now)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -159,6 +162,44 @@ def test_workers_that_get_no_connection_make_an_instance_unready_though_another_
     for request in ids[1:]:
         assert bench.client.wait(request, WAIT).state == "done"
     eventually(lambda: instance.health("/readyz")[0] == 200, WAIT, lambda: instance.log)
+    bench.check_books(set(ids))
+    assert instance.stop() == 0
+
+
+@pytest.mark.long
+def test_workers_find_the_database_again_with_no_maintenance_process(
+    bench: Bench, own_database: OwnDatabase
+) -> None:
+    """It can't start, as somebody else has its port; requests go on meanwhile."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    instance = bench.start(ONCEPOOL_HEALTH_PORT=str(port), ONCEPOOL_WORKERS="2")
+    payload = {"table": bench.table, "seconds": 0.2}
+    ids = [bench.client.submit("paced", payload)]
+    assert bench.client.wait(ids[0], WAIT).state == "done"
+    [maintenance] = set(instance.children()) - set(instance.workers())
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        os.kill(maintenance, signal.SIGKILL)
+
+        def bound() -> bool:
+            try:
+                taken.bind(("127.0.0.1", port))
+            except OSError:
+                return False
+            return True
+
+        eventually(bound)
+        taken.listen()
+        instance.says("could not start")
+        ids += [bench.client.submit("paced", payload) for _ in range(100)]
+        eventually(lambda: bench.done() >= 5, WAIT)
+        own_database.let_in(new=False)
+        lost = "a worker lost its connection"
+        assert own_database.end_connections(WORKER)
+        instance.says(lost, 2)
+        own_database.let_in(new=True)
+        eventually(lambda: bench.done() == len(ids), WAIT, lambda: f"{bench.states()}")
     bench.check_books(set(ids))
     assert instance.stop() == 0
 

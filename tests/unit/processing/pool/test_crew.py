@@ -186,6 +186,21 @@ def test_a_worker_that_has_a_connection_again_is_not_cut_off_however_long_it_run
     assert not stats_of(pool).cut_off
 
 
+def test_a_worker_tries_for_itself_where_nobody_looks_whether_the_database_is_there() -> None:
+    """As where no maintenance process can start."""
+    pool = pool_with(1)
+    pool.submit([record(0)])
+    pool.plan(1.0)
+    for n, now in enumerate((10.0, 20.0)):
+        pool.report(0, Report(n, [0], [], {}, {}, database_up=False))
+        pool.tick({}, now)
+        assert takers(pool.plan(now + 4.9)) == []
+        pool.tick({}, now + 4.9)
+        assert takers(pool.plan(now + 4.9)) == []
+        pool.tick({}, now + 5.0)
+        assert takers(pool.plan(now + 5.0)) == [0]
+
+
 def test_workers_that_have_nothing_to_do_are_not_cut_off() -> None:
     pool = pool_with(1)
     pool.submit([record(0)])

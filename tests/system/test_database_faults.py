@@ -167,6 +167,38 @@ def test_workers_that_get_no_connection_make_an_instance_unready_though_another_
 
 
 @pytest.mark.long
+def test_workers_go_on_where_only_the_maintenance_process_has_lost_its_session(
+    bench: Bench, own_database: OwnDatabase
+) -> None:
+    """And gets no other one; workers that lose theirs as well show that the database is away."""
+    instance = bench.start(ONCEPOOL_WORKERS="2")
+    first = bench.client.submit("effect", {"table": bench.table})
+    assert bench.client.wait(first, WAIT).state == "done"
+    own_database.let_in(new=False)
+    assert own_database.end_connections("oncepool maintenance")
+    instance.says("database away")
+    payload = {"table": bench.table, "seconds": 0.1}
+    ids = [bench.client.submit("paced", payload) for _ in range(40)]
+    ends = [bench.client.wait(request, WAIT) for request in ids]
+    assert {(end.state, end.code) for end in ends} == {("done", "ok")}, instance.log
+    assert bench.said()["paused"] == []
+    assert instance.health("/readyz")[1]["database"] is False, "there is no housekeeping"
+
+    late = [bench.client.submit("paced", {"table": bench.table, "seconds": 1.0}) for _ in range(40)]
+    eventually(lambda: bench.said()["running"], WAIT)
+    assert own_database.end_connections(WORKER) == 2
+    instance.says("database away: intake stops")
+    eventually(lambda: bench.said()["paused"] == ["database"], WAIT, lambda: instance.log)
+
+    own_database.let_in(new=True)
+    ends = [bench.client.wait(request, WAIT) for request in late]
+    assert {(e.state, e.code) for e in ends} <= {("done", "ok"), ("failed", "database_unavailable")}
+    last = bench.client.submit("effect", {"table": bench.table})
+    assert bench.client.wait(last, WAIT).state == "done"
+    assert instance.stop() == 0
+
+
+@pytest.mark.long
 def test_workers_find_the_database_again_with_no_maintenance_process(
     bench: Bench, own_database: OwnDatabase
 ) -> None:

@@ -13,7 +13,7 @@ from consumer.config.masking import mask_url
 from consumer.config.settings import Settings
 from consumer.errors import ConsumerError
 from feedback.journal.connections import open_connection
-from feedback.journal.database_errors import is_away, is_cut, is_lock_race
+from feedback.journal.database_errors import is_away, is_cut, is_lock_race, is_turned_away
 from feedback.journal.migrations import check_schema
 
 
@@ -86,7 +86,7 @@ def _in_words(error: psycopg.Error, setting: str, *, connected: bool) -> Consume
         )
     if is_cut(error) or is_away(error):
         what = "is out of what it needs" if _is_short(error) else "does not answer"
-        what = "refused the connection" if _is_refused(error) else what
+        what = "refused the connection" if is_turned_away(error) else what
         # What it says on a connection that stands, it says of a statement that it has undone.
         full = connected and _is_short(error)
         raised = JournalFull if full else JournalUnreachable
@@ -101,18 +101,13 @@ def _in_words(error: psycopg.Error, setting: str, *, connected: bool) -> Consume
 def advice_of(error: psycopg.Error, setting: str) -> str:
     """What to do about it; empty where nobody knows. `setting` names the database."""
     known = next((text for kind, text in _ADVICE if isinstance(error, kind)), "")
-    if not known and _is_refused(error):
+    if not known and is_turned_away(error):
         known = "correct {setting}, or what it names"
     if not known and _is_short(error):
         known = "give it more of what it names"
     if not known and (is_cut(error) or is_away(error)):
         known = "correct {setting} or start PostgreSQL"
     return known.format(setting=setting)
-
-
-def _is_refused(error: psycopg.Error) -> bool:
-    """Whether a server is there that lets nobody in."""
-    return is_cut(error) and "FATAL:" in str(error)
 
 
 def _is_short(error: psycopg.Error) -> bool:

@@ -60,7 +60,7 @@ class Pool:
         self.totals = ReportTotals()
         self.in_hand = 0
         self.in_hand_bytes = 0
-        self.database_up = True
+        self._reached, self._turned_away = True, False
         self.stopping = False
         """No new chunk is sent any more."""
         self.claiming = True
@@ -79,6 +79,15 @@ class Pool:
     def workers(self) -> dict[int, Worker]:
         """By number."""
         return self.crew.all
+
+    @property
+    def database_up(self) -> bool:
+        """Whether requests can be journaled.
+
+        The maintenance process says so. Where the server is there and lets nobody new in, it says
+        nothing of workers' sessions: these are tried until none is left.
+        """
+        return self._reached or (self._turned_away and self.crew.connected_before)
 
     # Work
 
@@ -242,11 +251,11 @@ class Pool:
             actions.append(Replaced(number, report.leaving))
         return actions
 
-    def database(self, *, up: bool) -> None:
+    def database(self, *, up: bool, turned_away: bool = False) -> None:
         """The maintenance process has looked whether the database can be reached."""
-        self.database_up = up
+        self._reached, self._turned_away = up, turned_away
         for worker in self.workers.values():
-            worker.suspended = False
+            worker.resume()
 
     @property
     def probing(self) -> bool:

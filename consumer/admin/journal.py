@@ -13,7 +13,7 @@ from consumer.config.masking import mask_url
 from consumer.config.settings import Settings
 from consumer.errors import ConsumerError
 from feedback.journal.connections import open_connection
-from feedback.journal.database_errors import is_away, is_cut, is_lock_race
+from feedback.journal.database_errors import is_away, is_cut, is_lock_race, is_turned_away
 from feedback.journal.migrations import check_schema
 
 
@@ -31,6 +31,10 @@ class JournalFull(JournalUnreachable):
 
 class JournalRefused(ConsumerError):
     """PostgreSQL refused a statement."""
+
+
+class JournalReadOnly(JournalRefused):
+    """PostgreSQL takes no writes: a standby, or one that was set so."""
 
 
 class JournalContended(JournalRefused):
@@ -82,30 +86,28 @@ def _in_words(error: psycopg.Error, setting: str, *, connected: bool) -> Consume
         )
     if is_cut(error) or is_away(error):
         what = "is out of what it needs" if _is_short(error) else "does not answer"
-        what = "refused the connection" if _is_refused(error) else what
+        what = "refused the connection" if is_turned_away(error) else what
         # What it says on a connection that stands, it says of a statement that it has undone.
-        kind = JournalFull if connected and _is_short(error) else JournalUnreachable
-        return kind(f"the database {what}; {advice}: {said}")
+        full = connected and _is_short(error)
+        raised = JournalFull if full else JournalUnreachable
+        return raised(f"the database {what}; {advice}: {said}")
     if error.sqlstate is None and isinstance(error, psycopg.ProgrammingError):
         return JournalRefused(f"{setting} can't be used, correct it: {said}")
-    return JournalRefused(f"the database refused: {said}" + (f"; {advice}" if advice else ""))
+    read_only = isinstance(error, errors.ReadOnlySqlTransaction)
+    refused = JournalReadOnly if read_only else JournalRefused
+    return refused(f"the database refused: {said}" + (f"; {advice}" if advice else ""))
 
 
 def advice_of(error: psycopg.Error, setting: str) -> str:
     """What to do about it; empty where nobody knows. `setting` names the database."""
     known = next((text for kind, text in _ADVICE if isinstance(error, kind)), "")
-    if not known and _is_refused(error):
+    if not known and is_turned_away(error):
         known = "correct {setting}, or what it names"
     if not known and _is_short(error):
         known = "give it more of what it names"
     if not known and (is_cut(error) or is_away(error)):
         known = "correct {setting} or start PostgreSQL"
     return known.format(setting=setting)
-
-
-def _is_refused(error: psycopg.Error) -> bool:
-    """Whether a server is there that lets nobody in."""
-    return is_cut(error) and "FATAL:" in str(error)
 
 
 def _is_short(error: psycopg.Error) -> bool:

@@ -33,6 +33,12 @@ def check_database(settings: Settings) -> list[Finding]:
             check_schema(connection, schema)
             found.append(Finding("database", "ok", f"schema {schema} is up to date"))
             try_write(connection, schema=schema)
+    except psycopg.errors.LockNotAvailable:
+        detail = (
+            f"whether it takes writes was not seen: another session locks {schema}.dead_letters"
+        )
+        advice = "check again when that has ended, as when an index has been rebuilt"
+        found.append(Finding("database", "warning", detail, advice))
     except psycopg.Error as error:
         advice = advice_of(error, "database_url") or "see to what it names"
         return [*found, Finding("database", "wrong", said_by(error), advice)]

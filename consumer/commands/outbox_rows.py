@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Annotated
 
@@ -139,11 +138,11 @@ def prune(
     json: JsonOption = False,
 ) -> None:
     """Delete finished rows of the outbox that ended long ago. Their ids are new again then."""
-    before = past("--older-than", older_than, datetime.now(UTC))
-    confirm(f"delete finished rows that ended before {before:%Y-%m-%d %H:%M}?", yes=yes)
     deleted = 0
     try:
         with outbox_operator(settings) as operator:
+            before = past("--older-than", older_than, operator.now())
+            confirm(f"delete finished rows that ended before {before:%Y-%m-%d %H:%M}?", yes=yes)
             for part in operator.prune_parts(before):
                 deleted += part
     except OncepoolError as error:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from contextlib import closing
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
 import typer
@@ -18,7 +18,7 @@ from consumer.commands.options import DATABASE, KAFKA, REDIS, JsonOption, past, 
 from consumer.commands.output import counted, fail, print_json, print_table, warn
 from consumer.config.settings import Settings
 from feedback.errors import StoreUnavailable
-from feedback.journal.connections import Connection
+from feedback.journal.connections import Connection, database_now
 from feedback.operations.prune import TABLES, Step, pages, prunable
 from feedback.operations.prune import prune as prune_journal
 
@@ -68,20 +68,13 @@ def prune(
     Never what waits, runs, is in doubt or dead. An id that was deleted is new again, so it refuses,
     exit code 1, a TIME within the topics' retention and the time in which producers send again.
     """
-    now = datetime.now(UTC)
-    before = past("--older-than", older_than, now)
-    window = now - past("--resend-window", resend_window, now)
-    problems = retention_problems(settings, now - before, window)
-    for problem in problems:
-        warn(problem.text)
-    if not (dry_run or force) and any(problem.runs_again for problem in problems):
-        fail(
-            "nothing was deleted: requests could run a second time. Choose an earlier TIME, or add"
-            " --force where you know that nobody sends or reads them again"
-        )
-    schema = settings.database_schema
-    warnings = [problem.text for problem in problems]
+    schema, here = settings.database_schema, datetime.now(UTC)
+    window = here - past("--resend-window", resend_window, here)
     with connect(settings) as connection:
+        # Rows have the times of its clock: by one that is ahead, those of just now would be old.
+        now = database_now(connection)
+        before = past("--older-than", older_than, now)
+        warnings = _warned(settings, now - before, window, unasked=dry_run or force)
         rows = prunable(connection, before, schema=schema)
         if not dry_run and any(rows.values()):
             when = before.isoformat(sep=" ", timespec="minutes")
@@ -102,6 +95,19 @@ def prune(
     else:
         title = "would be deleted" if dry_run else "deleted"
         print_table(("table", title), rows.items())
+
+
+def _warned(settings: Settings, age: timedelta, window: timedelta, *, unasked: bool) -> list[str]:
+    """What there is to say about pruning at that age; without `unasked` it may end the command."""
+    problems = retention_problems(settings, age, window)
+    for problem in problems:
+        warn(problem.text)
+    if not unasked and any(problem.runs_again for problem in problems):
+        fail(
+            "nothing was deleted: requests could run a second time. Choose an earlier TIME, or add"
+            " --force where you know that nobody sends or reads them again"
+        )
+    return [problem.text for problem in problems]
 
 
 class _Statuses:

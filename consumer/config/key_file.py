@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import tempfile
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from consumer.config.gateway_keys import GatewayKey, in_toml
@@ -20,18 +22,37 @@ def add_key(path: Path, name: str, key: GatewayKey) -> None:
     of that name, can't be read or written, or has its keys in a form that no table goes with.
     """
     path = path.resolve()  # a link stays one
-    there = path.exists()
-    keys = TomlFile(Settings, path)().get("gateway_keys") if there else None
-    if isinstance(keys, dict) and name in keys:
-        raise ConfigError(
-            f"{path}: there is a key {name!r} already, and nothing was changed: take another name,"
-            " or remove its table first"
-        )
+    with _alone(path.parent):
+        there = path.exists()
+        keys = TomlFile(Settings, path)().get("gateway_keys") if there else None
+        if isinstance(keys, dict) and name in keys:
+            raise ConfigError(
+                f"{path}: there is a key {name!r} already, and nothing was changed: take another"
+                " name, or remove its table first"
+            )
+        try:
+            before = path.read_text(encoding="utf-8") if there else ""
+            _replace(path, f"{before.rstrip()}\n\n{in_toml(name, key)}\n".lstrip("\n"))
+        except OSError as error:
+            raise ConfigError(f"{path}: the key can't be written: {error}") from None
+
+
+@contextmanager
+def _alone(directory: Path) -> Iterator[None]:
+    """With no other that adds a key there: what it reads would lack this one.
+
+    The directory is locked, as another file takes the place of the one that is changed. Some file
+    systems of networks have no such lock; what can't be opened is told by what is done there.
+    """
+    lock = None
+    with suppress(OSError):
+        lock = os.open(directory, os.O_RDONLY)
+        fcntl.flock(lock, fcntl.LOCK_EX)
     try:
-        before = path.read_text(encoding="utf-8") if there else ""
-        _replace(path, f"{before.rstrip()}\n\n{in_toml(name, key)}\n".lstrip("\n"))
-    except OSError as error:
-        raise ConfigError(f"{path}: the key can't be written: {error}") from None
+        yield
+    finally:
+        if lock is not None:
+            os.close(lock)
 
 
 def _replace(path: Path, text: str) -> None:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, Literal, Protocol
 
 from consumer.admin.move_outcome import MoveOutcome
 from consumer.admin.moving import (
     Ending,
-    StatusPublisher,
     Transition,
     as_row,
     end_running,
@@ -18,6 +18,7 @@ from consumer.admin.moving import (
 from consumer.config.settings import Settings
 from consumer.gateway.database import DatabaseThreads
 from consumer.gateway.running_ends import MOVE_WITHIN, RunningEnds
+from consumer.gateway.status_news import StatusNews
 from feedback.contract.states import State
 from feedback.errors import OncepoolError
 from feedback.journal.connections import Connection
@@ -68,6 +69,7 @@ class JournalBulkMover:
         self._settings = settings
         self._threads = threads
         self._ends = RunningEnds()
+        self._news = StatusNews(settings)
 
     async def move(
         self,
@@ -143,13 +145,13 @@ class JournalBulkMover:
         )  # fmt: skip
 
     async def _moved(self, move: Transition, ids: Sequence[str]) -> tuple[list[Row], list[Refusal]]:
-        return await self._threads.run(partial(self._part, move=move, ids=ids), MOVE_WITHIN)
+        told: list[Future[None]] = []
 
-    def _part(
-        self, connection: Connection, *, move: Transition, ids: Sequence[str]
-    ) -> tuple[list[Row], list[Refusal]]:
-        outcome = move(connection, ids)
-        if outcome.moved:
-            with StatusPublisher(self._settings, log.warning) as publisher:
-                publisher.publish(one.status() for one in outcome.moved)
-        return [as_row(one) for one in outcome.moved], outcome.refused
+        def work(connection: Connection) -> tuple[list[Row], list[Refusal]]:
+            outcome = move(connection, ids)
+            told.append(self._news.tell(connection, outcome))
+            return [as_row(one) for one in outcome.moved], outcome.refused
+
+        moved = await self._threads.run(work, MOVE_WITHIN)
+        await self._news.heard(told)
+        return moved

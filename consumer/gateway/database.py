@@ -11,60 +11,19 @@ import queue
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import Future
 from typing import Any, Final, TypeVar
 
-import psycopg
-
-from consumer.admin.journal import JournalBusy, JournalUnreachable, explained
+from consumer.admin.journal import JournalBusy, JournalReadOnly, JournalUnreachable, explained
+from consumer.gateway.database_jobs import Job, KeptConnection, Work
 from feedback.backoff import Breaker
-from feedback.postgres import Connection, cut
+from feedback.postgres import Connection
 
 T = TypeVar("T")
-Work = Callable[[Connection], T]
 Connect = Callable[[Callable[[Connection], None]], Connection]
 """Opens a connection, and hands it on before the first statement on it, so that it can be cut."""
 
 MOST_QUEUED: Final = 1_000
 _LONGEST_PAUSE: Final = 5.0
-
-
-class _Job:
-    """One piece of work on its way."""
-
-    def __init__(self, work: Work[Any], came: float, *, again: bool) -> None:
-        self.work = work
-        self.came = came
-        self.again = again
-        self.answer: Future[Any] = Future()
-        self.connection: Connection | None = None  # set by its thread while it is at it
-        self.given_up = False  # nobody waits for the answer any more
-
-    def take(self, connection: Connection) -> None:
-        """From now on that is cut where the job is given up. Raises as check()."""
-        self.connection = connection
-        self.check()  # after that: who gives it up meanwhile sees the connection, or is seen
-
-    def check(self) -> None:
-        """Raises JournalUnreachable where nobody waits for it by now."""
-        if self.given_up:
-            raise JournalUnreachable("nobody waits for it any more")
-
-    def run(self, connection: Connection) -> Any:
-        """What the work returns, unless nobody waits for it by now."""
-        self.take(connection)
-        return self.work(connection)
-
-    def withdraw(self) -> bool:
-        """Takes it back where no thread has begun it; whether that is so. From any thread."""
-        return self.answer.cancel()
-
-    def hang_up(self) -> None:
-        """Cuts the connection, so that its thread waits no more. From any thread."""
-        self.given_up = True
-        connection = self.connection
-        if connection is not None:
-            cut(connection)
 
 
 class DatabaseThreads:
@@ -82,7 +41,7 @@ class DatabaseThreads:
         self._connect = connect
         self._clock = clock
         self._most = threads
-        self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
+        self._jobs: queue.SimpleQueue[Job | None] = queue.SimpleQueue()
         self._lock = threading.Lock()
         self._breaker = Breaker(0.25, _LONGEST_PAUSE)  # guarded by _lock
         self._said = ""  # guarded by _lock: what was wrong at the last try
@@ -98,7 +57,7 @@ class DatabaseThreads:
         turns out to be gone; whoever is cancelled takes it along. Raises JournalUnreachable,
         JournalBusy where no thread came to it in time, JournalRefused and what `work` raises.
         """
-        job = _Job(work, self._clock(), again=again)
+        job = Job(work, self._clock(), again=again)
         self._take(job)
         try:
             async with asyncio.timeout(timeout):
@@ -130,7 +89,7 @@ class DatabaseThreads:
         for _ in range(threads):
             self._jobs.put(None)
 
-    def _take(self, job: _Job) -> None:
+    def _take(self, job: Job) -> None:
         with self._lock:
             if self._closed:
                 raise JournalUnreachable("this gateway is stopping")
@@ -155,45 +114,30 @@ class DatabaseThreads:
             self._threads.append(thread)
 
     def _serve(self) -> None:
-        connection: Connection | None = None
+        kept = KeptConnection()
         while True:
             job = self._jobs.get()
             if job is None:
                 break
             # Who has given up is not worked for.
             if job.answer.set_running_or_notify_cancel():
-                connection = self._do(job, connection)
+                self._do(job, kept)
             with self._lock:
                 self._open -= 1
-        if connection is not None:
-            connection.close()
+        kept.close()
 
-    def _do(self, job: _Job, kept: Connection | None) -> Connection | None:
-        """Does it; the connection, where it is still of use."""
-        connection = kept
+    def _do(self, job: Job, kept: KeptConnection) -> None:
+        """Does it; the connection stays where it is still of use."""
         try:
-            if kept is not None and not job.again and not _answers(kept, job):
-                # It was cut meanwhile: what may not be done twice begins with a new one.
-                connection = job.connection = None
-                kept.close()
-            try:
-                connection = connection or self._opened(job)
-                with explained(self._setting):
-                    result = job.run(connection)
-            except JournalUnreachable:
-                if kept is None or not job.again or job.given_up or not _lost(kept):
-                    raise
-                connection = job.connection = None
-                kept.close()
-                connection = self._opened(job)
-                with explained(self._setting):
-                    result = job.run(connection)
+            result = self._result(job, kept)
         except BaseException as error:  # noqa: BLE001  (raised where it is awaited)
             job.connection = None
             # Of one that was given up the waiter has said what there is to say.
             away = isinstance(error, JournalUnreachable) and not job.given_up
-            if away and (connection is None or _lost(connection)):
+            if away and kept.connection is None:  # one that ends says only that it has ended
                 self._failed(job, str(error))
+            if isinstance(error, JournalReadOnly):
+                kept.close()  # a new one may lead to the server that has taken over
             job.answer.set_exception(error)
         else:
             job.connection = None
@@ -201,17 +145,35 @@ class DatabaseThreads:
                 self._breaker.succeeded()
                 self._answered = self._clock()
             job.answer.set_result(result)
-        if connection is not None and _lost(connection):
-            connection.close()
-            return None
-        return connection
+        if kept.lost:
+            kept.close()
 
-    def _opened(self, job: _Job) -> Connection:
+    def _result(self, job: Job, kept: KeptConnection) -> Any:
+        now = self._clock()
+        if not kept.of_use(job, now):
+            kept.close()
+        stood = kept.connection is not None
+        try:
+            return self._run_on(kept, job, now)
+        except (JournalUnreachable, JournalReadOnly) as error:
+            gone = kept.lost or isinstance(error, JournalReadOnly)
+            if not stood or not gone or not job.again or job.given_up:
+                raise
+            job.connection = None
+            kept.close()
+            return self._run_on(kept, job, self._clock())
+
+    def _run_on(self, kept: KeptConnection, job: Job, now: float) -> Any:
+        connection = kept.connection or kept.take(self._opened(job), now)
+        with explained(self._setting, connected=True):
+            return job.run(connection)
+
+    def _opened(self, job: Job) -> Connection:
         job.check()
         with explained(self._setting):
             return self._connect(job.take)
 
-    def _failed(self, job: _Job, said: str) -> bool:
+    def _failed(self, job: Job, said: str) -> bool:
         """A job had no answer; whether that says that the database is away.
 
         Not where it has answered another one since this one came: that is the job's own trouble.
@@ -232,21 +194,3 @@ class DatabaseThreads:
             if self._setting in self._said
             else f"the database of {self._setting} does not answer: {self._said}"
         )
-
-
-def _answers(connection: Connection, job: _Job) -> bool:
-    """Whether it is still there; asked for this job, and no longer than somebody waits for it."""
-    job.take(connection)
-    try:
-        connection.execute("SELECT 1")
-    except psycopg.Error:
-        return False
-    return True
-
-
-def _lost(connection: Connection) -> bool:
-    """Whether nothing more can be asked on it."""
-    status = connection.info.transaction_status
-    if connection.closed or status is psycopg.pq.TransactionStatus.UNKNOWN:
-        return True
-    return status is not psycopg.pq.TransactionStatus.IDLE

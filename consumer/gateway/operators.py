@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future
 from functools import partial
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -10,7 +11,6 @@ from consumer.admin.cancelling import Withdraw
 from consumer.admin.move_outcome import MoveOutcome
 from consumer.admin.moving import (
     Ending,
-    StatusPublisher,
     as_row,
     end_running,
     explain_running,
@@ -19,6 +19,8 @@ from consumer.admin.moving import (
 from consumer.config.settings import Settings
 from consumer.gateway.database import DatabaseThreads
 from consumer.gateway.running_ends import MOVE_WITHIN, RunningEnds
+from consumer.gateway.status_news import StatusNews
+from feedback.client.event_loop import in_thread
 from feedback.contract.states import State
 from feedback.journal.connections import Connection
 from feedback.operations import dead_letter_actions as letter_actions
@@ -96,6 +98,7 @@ class JournalOperator:
         self._results = wants_results(settings)
         self._threads = threads
         self._ends = RunningEnds()
+        self._news = StatusNews(settings)
 
     async def type_of(self, id: str) -> str | None:
         """As OperatorMoves has it."""
@@ -180,15 +183,15 @@ class JournalOperator:
                 )
             )
 
-        def work(connection: Connection) -> OperatorAnswer:
+        def move(connection: Connection) -> TransitionOutcome:
             made = letter_actions.retry_letter(
                 connection, int(place.name), by, id=id, type=type, schema=self._schema
             )
             if isinstance(made, Refusal):
-                return OperatorAnswer(refusal=made)
-            return self._published(TransitionOutcome([made], []))
+                return TransitionOutcome([], [made])
+            return TransitionOutcome([made], [])
 
-        return await self._threads.run(work, MOVE_WITHIN)
+        return await self._moved(move)
 
     async def drop_dead(self, place: DeadLetterRef, by: By) -> OperatorAnswer:
         """As OperatorMoves has it."""
@@ -216,21 +219,24 @@ class JournalOperator:
         return await self._threads.run(work, MOVE_WITHIN)
 
     async def _move(self, move: Callable[[Connection], TransitionOutcome]) -> OperatorAnswer:
-        return await self._threads.run(
-            lambda connection: self._explained(self._moved(connection, move)), MOVE_WITHIN
-        )
+        answer = await self._moved(move)
+        if answer.refusal is None or answer.refusal.state is not None:
+            return answer
+        return await in_thread(self._explained, answer)
 
-    def _moved(
-        self, connection: Connection, move: Callable[[Connection], TransitionOutcome]
-    ) -> OperatorAnswer:
-        return self._published(move(connection))
+    async def _moved(self, move: Callable[[Connection], TransitionOutcome]) -> OperatorAnswer:
+        told: list[Future[None]] = []
 
-    def _published(self, outcome: TransitionOutcome) -> OperatorAnswer:
-        if not outcome.moved:
-            return OperatorAnswer(refusal=outcome.refused[0])
-        with StatusPublisher(self._settings, log.warning) as publisher:
-            publisher.publish(one.status() for one in outcome.moved)
-        return OperatorAnswer(as_row(outcome.moved[0]))
+        def work(connection: Connection) -> OperatorAnswer:
+            outcome = move(connection)
+            told.append(self._news.tell(connection, outcome))
+            if not outcome.moved:
+                return OperatorAnswer(refusal=outcome.refused[0])
+            return OperatorAnswer(as_row(outcome.moved[0]))
+
+        answer = await self._threads.run(work, MOVE_WITHIN)
+        await self._news.heard(told)
+        return answer
 
     def _explained(self, answer: OperatorAnswer) -> OperatorAnswer:
         """Of an id that the journal does not know it is said where it runs."""
@@ -243,9 +249,7 @@ class JournalOperator:
 
     async def _withdrawn(self, id: str, by: By) -> OperatorAnswer:
         """Cancelled where it waits."""
-        return await self._threads.run(
-            lambda connection: self._moved(connection, self._cancelling(id, by)), MOVE_WITHIN
-        )
+        return await self._moved(self._cancelling(id, by))
 
 
 def _answer(outcome: MoveOutcome) -> OperatorAnswer:

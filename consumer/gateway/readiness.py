@@ -11,6 +11,7 @@ from consumer.admin.kafka_admin import BrokerAdmin, KafkaUnreachable, admin_clie
 from consumer.config.masking import mask_url
 from consumer.config.settings import Settings
 from consumer.gateway.database import DatabaseThreads
+from consumer.gateway.database_jobs import refuse_read_only
 from feedback.client.async_client import AsyncClient
 from feedback.client.event_loop import in_thread
 from feedback.errors import OncepoolError
@@ -76,7 +77,7 @@ class Probes:
 
 
 async def _ask(threads: DatabaseThreads) -> object:
-    return await threads.run(lambda c: c.execute("SELECT 1"), WITHIN, again=True)
+    return await threads.run(refuse_read_only, WITHIN, again=True)
 
 
 class Readiness:

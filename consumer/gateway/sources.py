@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Sequence
+from itertools import islice
 from typing import Any, Final, TypeAlias
 
+from consumer.admin.journal import JournalBusy
 from consumer.gateway.database import DatabaseThreads
 from feedback.contract.states import OK, SETTLED, State
 from feedback.journal.connections import Connection
@@ -15,6 +18,9 @@ from feedback.outbox.names import CONFLICT, DROPPED_CONFLICT, in_schema
 from feedback.status.status import Status
 
 READ_WITHIN: Final = 3.0
+"""Seconds for a statement."""
+ANSWERED_WITHIN: Final = 3 * READ_WITHIN
+"""Seconds for whoever asks: what is under way of others comes first."""
 AT_ONCE: Final = 500
 LONG: Final = 0.2
 """Seconds after which a statement keeps back no other."""
@@ -42,22 +48,42 @@ class SharedSource:
 
     So a thousand that wait cost the database a few statements a second. One that takes long has
     another one run beside it, with none of its ids: an id that takes long keeps back no other.
+    A statement has AT_ONCE ids at most, who asked first first, and they are answered at its end.
     """
 
     def __init__(self, threads: DatabaseThreads, look_up: Lookup) -> None:
         self._threads = threads
         self._look_up = look_up
         self._wanted: _Answers = {}
+        self._askers: Counter[asyncio.Future[Status | None]] = Counter()
         self._task: asyncio.Task[None] | None = None
 
     async def read(self, ids: Sequence[str]) -> list[Status | None]:
-        """As StatusSource has it."""
+        """As StatusSource has it. Raises JournalBusy where its turn does not come in time."""
         loop = asyncio.get_running_loop()
-        answers = [self._wanted.setdefault(name, loop.create_future()) for name in ids]
+        asked = {name: self._wanted.setdefault(name, loop.create_future()) for name in ids}
+        self._askers.update(asked.values())
         if self._task is None:
             self._task = asyncio.create_task(self._run())
-        await asyncio.wait(answers)  # who is cancelled here takes no other along
-        return [answer.result() for answer in answers]
+        try:  # who is cancelled here takes no other along
+            _, late = await asyncio.wait(asked.values(), timeout=ANSWERED_WITHIN)
+        finally:
+            self._leave(asked)
+        if late:
+            raise JournalBusy(
+                f"others ask for so many requests that the database came to"
+                f" {len(asked) - len(late)} of {len(asked)} within {ANSWERED_WITHIN:g} s: try again"
+            )
+        return [asked[name].result() for name in ids]
+
+    def _leave(self, asked: _Answers) -> None:
+        """What nobody waits for any more is not asked."""
+        for name, answer in asked.items():
+            self._askers[answer] -= 1
+            if not self._askers[answer]:
+                del self._askers[answer]
+                if self._wanted.get(name) is answer:
+                    del self._wanted[name]
 
     async def _run(self) -> None:
         statements: dict[asyncio.Task[None], _Answers] = {}
@@ -65,7 +91,8 @@ class SharedSource:
             while self._wanted or statements:
                 # What is asked now has to see what is there now.
                 asked = {name for answers in statements.values() for name in answers}
-                batch = {n: self._wanted.pop(n) for n in list(self._wanted) if n not in asked}
+                free = islice((n for n in self._wanted if n not in asked), AT_ONCE)
+                batch = {name: self._wanted.pop(name) for name in list(free)}
                 if batch:
                     statements[asyncio.create_task(self._answer(batch))] = batch
                 ended, _ = await asyncio.wait(
@@ -79,14 +106,11 @@ class SharedSource:
             self._task = None
 
     async def _answer(self, answers: _Answers) -> None:
-        found: dict[str, Status] = {}
+        ids = list(answers)
         try:
-            for part in _parts(list(answers)):
-                found |= await self._threads.run(
-                    lambda connection, part=part: self._look_up(connection, part),  # type: ignore[misc]
-                    READ_WITHIN,
-                    again=True,
-                )
+            found = await self._threads.run(
+                lambda connection: self._look_up(connection, ids), READ_WITHIN, again=True
+            )
         except Exception as error:  # noqa: BLE001  (raised where it is awaited)
             for answer in answers.values():
                 answer.set_exception(error)
@@ -140,8 +164,3 @@ def _without_answer(code: str | None, *, sent: bool) -> tuple[State, str]:
     if code in (CONFLICT, DROPPED_CONFLICT):
         return State.REJECTED, CONFLICT
     return (State.IN_DOUBT if sent else State.CANCELLED), DROPPED
-
-
-def _parts(ids: list[str]) -> Iterator[list[str]]:
-    for start in range(0, len(ids), AT_ONCE):
-        yield ids[start : start + AT_ONCE]

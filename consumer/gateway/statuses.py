@@ -30,7 +30,9 @@ class StatusSource(Protocol):
 
 def _was_not_run(status: Status | None) -> bool:
     """Whether no consumer has run it, as far as Redis and the journal say."""
-    return status is None or (status.state is State.FAILED and status.code in NOT_RUN)
+    if status is None or status.of_no_request:
+        return True
+    return status.state is State.FAILED and status.code in NOT_RUN
 
 
 class Statuses:

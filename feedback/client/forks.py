@@ -7,9 +7,10 @@ and when it is freed, at the latest at the end of the process, librdkafka waits 
 from __future__ import annotations
 
 import ctypes
-import os
 import weakref
 from typing import Final, Protocol
+
+from feedback.after_fork import after_fork
 
 FORKED: Final = (
     "this client was made before its process was forked, and is of no use here: make one in each "
@@ -42,5 +43,4 @@ def _tell() -> None:
         one.forked()
 
 
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_tell)
+after_fork(_tell)

@@ -73,6 +73,8 @@ class Submission:
         """
         if status is None or status.state is State.ACCEPTED:
             return None  # a producer's own, which knows nothing of others under this id
+        if self.type and status.of_no_request:
+            return None  # somebody else's message: what is sent here can be read
         if status.of_another_type(self.type) or status.of_another_payload(self.fingerprint):
             raise Conflict(self.id, status)
         if not status.settled or self._is_old(status):

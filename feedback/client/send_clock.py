@@ -8,6 +8,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Final, NamedTuple
 
+from feedback.client import forks
 from feedback.contract.ids import time_within
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -35,6 +36,11 @@ class SendClock:
         self._now = now
         self._lock = threading.Lock()
         self._last = 0  # guarded by _lock; microseconds, as consumers read it
+        forks.watch(self)
+
+    def forked(self) -> None:
+        """In a forked process: a thread that was not copied may have held it."""
+        self._lock = threading.Lock()
 
     def next(self, request_id: str) -> SendTime:
         """The time of a request that is sent now."""

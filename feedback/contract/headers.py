@@ -19,6 +19,8 @@ JSON: Final = "application/json"
 """The content type of a message that names none."""
 MAX_NAME: Final = 200  # characters of an id, a type or a reference
 LONGEST_DELAY: Final = timedelta(days=3653)  # ten years: what lies further ahead is a mistake
+_CLOCKS_APART: Final = timedelta(hours=1)
+"""By which a producer's clock may be ahead: its brokers take no more of it."""
 
 # Headers that the contract gives a meaning to, beside id, type and reply channel.
 OPTIONS: Final[tuple[str, ...]] = (
@@ -66,7 +68,7 @@ NO_OPTIONS: Final = OptionalHeaders()
 
 def is_too_far(at: float) -> bool:
     """Whether a time, seconds after the epoch, lies further ahead than anything may wait."""
-    return at > clock.time() + LONGEST_DELAY.total_seconds()
+    return at > clock.time() + (LONGEST_DELAY + _CLOCKS_APART).total_seconds()
 
 
 def check_name(what: str, name: str, id: str | None = None) -> str:
@@ -201,8 +203,19 @@ def headers_for(
     for name, content in (extra or {}).items():
         if name in OURS and name != "content-type":
             raise ValueError(f"header {name!r} has a meaning of its own: use the argument for it")
-        headers.append((name, content.encode() if isinstance(content, str) else content))
+        raw = content.encode() if isinstance(content, str) else content
+        if name in _TEXT_ONLY and not _is_text(raw):
+            raise ValueError(f"header {name!r} is not UTF-8")
+        headers.append((name, raw))
     return headers
+
+
+def _is_text(raw: bytes) -> bool:
+    try:
+        raw.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def reply_channel(pairs: Iterable[tuple[str, bytes | None]] | None) -> str | None:

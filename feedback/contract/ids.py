@@ -11,10 +11,12 @@ import threading
 import time
 from uuid import UUID
 
+from feedback.after_fork import after_fork
+
 _LENGTH = 36
 _TICKS = 4096
 """Parts of a millisecond that an id tells apart."""
-_lock = threading.Lock()
+_lock = threading.Lock()  # another one in a process that is forked
 _last = 0  # guarded by _lock; ticks since the epoch
 _counter = 0  # guarded by _lock; 30 bits, starts anew at random in each tick
 
@@ -44,6 +46,14 @@ def uuid7() -> UUID:
     value |= 0x2 << 62 | counter << 32  # variant
     value |= random & 0xFFFF_FFFF
     return UUID(int=value)
+
+
+def _renew() -> None:
+    global _lock  # noqa: PLW0603
+    _lock = threading.Lock()
+
+
+after_fork(_renew)
 
 
 def time_of(request_id: str) -> float | None:

@@ -34,6 +34,10 @@ _LONGEST_NUMBER: Final = 100
 _DIGITS_TO_ZERO: Final = bytes(48 if 48 <= byte <= 57 else 32 for byte in range(256))
 
 
+class NoMemoryToParse(MemoryError):
+    """Nobody knows whether this is JSON."""
+
+
 def is_json(content_type: str) -> bool:
     """Whether payloads of this media type are JSON: application/json or anything +json."""
     if content_type == "application/json":
@@ -50,7 +54,7 @@ def has_long_number(data: bytes) -> bool:
 def parse_json(data: bytes) -> Any:
     """Parses JSON; integers stay exact.
 
-    Raises ValueError for what is not JSON, NaN among it, and MemoryError where nobody knows.
+    Raises ValueError for what is not JSON, NaN among it, and NoMemoryToParse.
     """
     if has_long_number(data):
         return _parse_exactly(data)
@@ -58,7 +62,7 @@ def parse_json(data: bytes) -> Any:
         return orjson.loads(data)
     except orjson.JSONDecodeError as error:
         if error.msg.startswith(_NO_MEMORY):
-            raise MemoryError(error.msg) from None
+            raise NoMemoryToParse(error.msg) from None
         raise
 
 

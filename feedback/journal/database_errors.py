@@ -75,6 +75,14 @@ def is_cut(error: BaseException) -> bool:
     return isinstance(error, psycopg.OperationalError) or type(error) is psycopg.DatabaseError
 
 
+def is_turned_away(error: BaseException) -> bool:
+    """Whether a server is there that lets nobody new in, which says nothing of sessions that stand.
+
+    libpq gives no SQLSTATE for that: it can't be told where the server has another word for it.
+    """
+    return is_cut(error) and "FATAL:" in str(error)
+
+
 class Overtaken(Exception):
     """A guarded UPDATE missed its row: another copy of the request moved it meanwhile."""
 

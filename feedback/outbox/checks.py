@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from feedback.outbox.migrations import outbox_migrations
@@ -32,10 +33,18 @@ COLUMNS: Final = {
 }
 """Table or view -> the columns that this version uses."""
 
+# Not of information_schema, which leaves out what the user has no privileges on.
 _COLUMNS: Final = """
-SELECT table_name, array_agg(column_name::text) FROM information_schema.columns
-WHERE table_schema = %s GROUP BY table_name
+SELECT c.relname, has_any_column_privilege(c.oid, 'SELECT'), array_agg(a.attname::text)
+FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
+WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind IN ('r', 'p', 'f', 'v', 'm')
+    AND a.attnum > 0 AND NOT a.attisdropped
+GROUP BY c.oid, c.relname
 """
+_USABLE: Final = "SELECT has_schema_privilege(%s::regnamespace, 'USAGE')"
+_EVERYBODYS: Final = frozenset({"requests", "finished"})
+"""What programs that add requests read, and relays."""
+_UNLOOKED: Final = {"schema_version": "its version is", "senders": "whether senders are there is"}
 _SENDERS: Final = "SELECT name FROM :schema.senders"
 _UNIQUE: Final = """
 SELECT c.relname FROM pg_index i
@@ -85,13 +94,15 @@ NO_TRIGGER: Final = OutboxProblem(
 
 
 def encoding_problem(connection: psycopg.Connection[Any]) -> OutboxProblem | None:
-    """Whether answers may not fit into the database's encoding; None where they do."""
+    """What comes of a database whose texts are not UTF-8; None where they are."""
     encoding = connection.info.parameter_status("server_encoding")
     if encoding in (None, "UTF8"):
         return None
+    comes = "answers with other characters end without their results"
+    if encoding == "SQL_ASCII":  # takes any bytes, and gives none that are no UTF-8
+        comes = "a row that another program wrote with bytes that are no UTF-8 stops its sender"
     return OutboxProblem(
-        f"the database's encoding is {encoding}: answers with other characters end without their"
-        " results",
+        f"the database's encoding is {encoding}: {comes}",
         "keep the outbox in a database with the encoding UTF8",
         wrong=False,
     )
@@ -100,17 +111,23 @@ def encoding_problem(connection: psycopg.Connection[Any]) -> OutboxProblem | Non
 def problems(
     connection: psycopg.Connection[Any], schema: str, senders: Sequence[str] = ()
 ) -> list[OutboxProblem]:
-    """What is missing of the outbox and of these senders; nothing where all is well."""
-    found = dict(connection.execute(_COLUMNS, [schema]).fetchall())
+    """What is missing of the outbox and of these senders; nothing where all is well.
+
+    What only the owner need read is looked at where this user may read it.
+    """
+    rows = connection.execute(_COLUMNS, [f'"{schema}"']).fetchall()
+    found = {name: columns for name, _, columns in rows}
     there = {name for name in COLUMNS if name in found}
-    if not there:
-        return [OutboxProblem(f"schema {schema} has no outbox", MIGRATE)]
+    if (closed := _closed(connection, schema, there)) is not None:
+        return [closed]
+    readable = {name for name, may, _ in rows if may}
     said = _of_the_columns(schema, found)
+    said += _of_the_privileges(schema, there - readable)
     if (problem := encoding_problem(connection)) is not None:
         said.append(problem)
-    if "schema_version" in there:
+    if "schema_version" in there & readable:
         said += _of_the_version(connection, schema)
-    if "senders" in there:
+    if "senders" in there & readable:
         said += _of_the_senders(connection, schema, senders)
     unique = {name for (name,) in connection.execute(_UNIQUE, [f'"{schema}"'])}
     for name in ("requests", "finished"):
@@ -124,6 +141,19 @@ def problems(
         if connection.execute(_TRIGGER, [f'"{schema}"']).fetchone() is None:
             said.append(NO_TRIGGER)
     return said
+
+
+def _closed(
+    connection: psycopg.Connection[Any], schema: str, there: AbstractSet[str]
+) -> OutboxProblem | None:
+    """Why nothing more can be said."""
+    if not there:
+        return OutboxProblem(f"schema {schema} has no outbox", MIGRATE)
+    [(usable,)] = connection.execute(_USABLE, [f'"{schema}"']).fetchall()
+    if usable:
+        return None
+    advice = f"GRANT USAGE ON SCHEMA {schema}"
+    return OutboxProblem(f"schema {schema} can't be used by this user", advice)
 
 
 def _of_the_indexes(connection: psycopg.Connection[Any], schema: str) -> list[OutboxProblem]:
@@ -144,10 +174,22 @@ def _of_the_columns(schema: str, found: Mapping[str, Sequence[str]]) -> list[Out
     for name, columns in COLUMNS.items():
         lacking = sorted(set(columns.split()).difference(found.get(name, ())))
         if name not in found:
-            text = f"{schema}.{name} is missing, or not to be seen by this user"
-            said.append(OutboxProblem(text, MIGRATE))
+            said.append(OutboxProblem(f"{schema}.{name} is missing", MIGRATE))
         elif lacking:
             said.append(OutboxProblem(f"{schema}.{name} lacks {', '.join(lacking)}", MIGRATE))
+    return said
+
+
+def _of_the_privileges(schema: str, unreadable: AbstractSet[str]) -> list[OutboxProblem]:
+    """Of what everybody needs who adds or sends, and of what goes unlooked at."""
+    said = []
+    for name in sorted(unreadable & {*_EVERYBODYS, *_UNLOOKED}):
+        text = f"{schema}.{name} can't be read by this user"
+        advice = f"GRANT SELECT ON {schema}.{name}"
+        unlooked = _UNLOOKED.get(name)
+        if unlooked is not None:
+            text = f"{text}: {unlooked} not looked at"
+        said.append(OutboxProblem(text, advice, wrong=unlooked is None))
     return said
 
 

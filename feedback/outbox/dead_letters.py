@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from feedback.outbox.names import CONFLICT, DROPPED_CONFLICT, WINDOW, in_schema, settled_channel
@@ -184,6 +184,12 @@ class OutboxOperator:
         yield from self._move(_DROP, wanted)
         if UNDELIVERABLE in wanted.states:
             yield from self._move(_DROP_CONFLICTS, wanted)
+
+    def now(self) -> datetime:
+        """By the database's clock, as the times of its rows."""
+        [(now,)] = self._connection.execute("SELECT clock_timestamp()").fetchall()
+        said: datetime = now
+        return said.astimezone(UTC)
 
     def prune(self, before: datetime) -> int:
         """Forgets finished rows that ended before; how many. Their ids are new again then."""

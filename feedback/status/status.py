@@ -16,7 +16,16 @@ import orjson
 from typing_extensions import TypeVar
 
 from feedback.contract.payloads import parse_json, refuse_deep
-from feedback.contract.states import FINAL, MAX_RUN, OK, RANK, SETTLED, WITHOUT_ROW, State
+from feedback.contract.states import (
+    FINAL,
+    MAX_RUN,
+    OK,
+    RANK,
+    SETTLED,
+    WITHOUT_ROW,
+    DeadLetterReason,
+    State,
+)
 
 AROUND_RESULT: Final = 1
 """Levels of a status, and of a result record, that its result stands in."""
@@ -82,12 +91,20 @@ class Status(Generic[ResultT]):
         """Of a failure, whether a row of the journal says it; older versions tell by its code."""
         return self.journaled and self.code not in WITHOUT_ROW
 
+    @property
+    def of_no_request(self) -> bool:
+        """Whether it is said of a message that could not be read: its id may be another's.
+
+        It says nothing of what can be read, as all is that clients, relays and gateways send.
+        """
+        return self.state is State.FAILED and self.code == DeadLetterReason.MALFORMED
+
     def of_another_type(self, type: str) -> bool:
         """Whether a request of this type that was sent under its id is another one.
 
-        What is malformed may have no type; `type` is empty where its sender is not known here.
+        `type` is empty where its sender is not known here.
         """
-        return "" not in (self.type, type) and self.type != type
+        return "" not in (self.type, type) and self.type != type and not self.of_no_request
 
     def of_another_payload(self, fingerprint: str | None) -> bool:
         """Whether a payload with this fingerprint, in hex, that was sent under its id is another.

@@ -6,6 +6,7 @@ import os
 import threading
 from typing import TYPE_CHECKING, Final
 
+from feedback.after_fork import after_fork
 from feedback.errors import ConfigurationError
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ class TracingSwitch:
     def __init__(self, *, on: bool | None = None) -> None:
         self._on = on
         self._spans: Spans | None = None  # made under the lock
-        self._lock = threading.Lock()
+        self._lock = threading.Lock()  # another one in a process that is forked
 
     def turn(self, *, on: bool) -> None:
         """What the settings say, which may come from a file. Before anything is traced."""
@@ -43,6 +44,10 @@ class TracingSwitch:
         spans = self.spans()
         return [] if spans is None else spans.context()
 
+    def forked(self) -> None:
+        """In a forked process: a thread that was not copied may have held it."""
+        self._lock = threading.Lock()
+
     def flush(self, seconds: float) -> None:
         """At the end of the process: hands on what has ended, within so many seconds."""
         if self._spans is not None:
@@ -61,3 +66,4 @@ def _loaded() -> Spans:
 
 TRACING: Final = TracingSwitch()
 """That of this process."""
+after_fork(TRACING.forked)

@@ -60,16 +60,11 @@ Decoder = Callable[[RawMessage], Message | Skip]
 
 
 def decode(decoder: Decoder, record: Record) -> Envelope | Skip:
-    """One message through its topic's decoder. Raises Malformed, also where the decoder fails.
-
-    MemoryError where memory is short, which is no fault of the message.
-    """
+    """One message through its topic's decoder. Raises Malformed, also where the decoder fails."""
     topic, partition, offset, timestamp, key, value, pairs, *_ = record
     raw = RawMessage(topic, partition, offset, timestamp, key, value, dict(pairs or ()))
     try:
         message = decoder(raw)
-    except MemoryError:
-        raise
     except BaseException as error:
         raise Malformed(f"the decoder of topic {topic!r} failed: {describe(error)}") from error
     if isinstance(message, Skip):
@@ -81,7 +76,7 @@ def decode(decoder: Decoder, record: Record) -> Envelope | Skip:
         )
     try:
         return _envelope(message, raw)
-    except (Malformed, MemoryError):
+    except Malformed:
         raise
     except BaseException as error:
         raise Malformed(

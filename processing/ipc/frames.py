@@ -374,6 +374,8 @@ class DatabaseState(NamedTuple):
 
     up: bool
     detail: str
+    turned_away: bool = False
+    """The server is there and lets nobody new in: sessions that stand may do their work."""
 
 
 class DueRows(NamedTuple):

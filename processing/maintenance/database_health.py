@@ -26,8 +26,9 @@ class DatabaseHealth:
         self._breaker = Breaker(FIRST_PAUSE, LONGEST_PAUSE, jitter)
         self._wanted = True
         """A try is wanted as soon as the pause allows."""
-        self._told: bool | None = None
-        """What the main process was told last; None where it waits for an answer."""
+        self._told: tuple[bool, bool] | None = None
+        """What the main process was told last, and whether the server had turned this one away;
+        None where it waits for an answer."""
 
     def ask(self) -> None:
         """The main process says that the database is away, and wants to know when it is back."""
@@ -56,14 +57,13 @@ class DatabaseHealth:
         self._breaker.succeeded()
         return self._tell(up=True)
 
-    def failed(self, now: float) -> bool:
-        """A try or a duty did not reach it. True when the main process has to be told."""
+    def failed(self, now: float, *, turned_away: bool = False) -> bool:
+        """A try did not reach it. True when the main process has to be told."""
         self.up = False
         self._wanted = True
         self._breaker.failed(now)
-        return self._tell(up=False)
+        return self._tell(up=False, turned_away=turned_away)
 
-    def _tell(self, *, up: bool) -> bool:
-        news = self._told is not up
-        self._told = up
-        return news
+    def _tell(self, *, up: bool, turned_away: bool = False) -> bool:
+        before, self._told = self._told, (up, turned_away)
+        return self._told != before

@@ -309,8 +309,8 @@ class DatabaseLoop:
     # Duties
 
     def _sweep(self, connection: Connection) -> None:
-        if time.monotonic() >= self._spared_until:
-            self._lost_calls.sweep(connection)
+        if time.monotonic() >= self._spared_until and self._lost_calls.sweep(connection):
+            self._duties.hasten(SWEEP, time.monotonic())
 
     def _look_at_journal(self, connection: Connection) -> None:
         if self._metrics is not None and self._metrics.wants_journal:

@@ -9,7 +9,7 @@ import psycopg
 
 from feedback.errors import OncepoolError, SchemaMissing, SchemaTooNew
 from feedback.journal.connections import Connection
-from feedback.journal.database_errors import outage_of
+from feedback.journal.database_errors import is_turned_away, outage_of
 from feedback.journal.migrations import check_schema, migrate
 from feedback.journal.probe import takes_writes
 from processing.ipc.channel import ChannelClosed
@@ -23,7 +23,7 @@ from processing.settings import MaintenanceSettings
 
 
 class DatabaseProbe:
-    """Nothing else says that the database is away, or tells the main process so.
+    """Nothing else in this process says that the database is away, or tells the main process so.
 
     Any thread may ask; the database thread tries.
     """
@@ -80,7 +80,8 @@ class DatabaseProbe:
             with self._connection.busy():
                 self._reach()
         except (psycopg.Error, OSError) as error:
-            self._failed(" ".join(str(error).split()) or type(error).__name__)
+            detail = " ".join(str(error).split()) or type(error).__name__
+            self._failed(detail, turned_away=is_turned_away(error))
         except SchemaMissing as error:  # it was there: it may be put back
             self._failed(str(error), "missing")
         except ChannelClosed:
@@ -151,14 +152,16 @@ class DatabaseProbe:
                 " instance is replaced", detail=str(error),
             )  # fmt: skip
 
-    def _failed(self, detail: str, verdict: str = "unreachable") -> None:
+    def _failed(
+        self, detail: str, verdict: str = "unreachable", *, turned_away: bool = False
+    ) -> None:
         self._connection.close()
         with self._lock:
-            news = self._state.failed(time.monotonic())
+            news = self._state.failed(time.monotonic(), turned_away=turned_away)
         self._health.database(up=False, detail=detail)
         if news and self.said_ready:
             self._log.warning("database away", detail=detail)
-            self._reporting.tell(DatabaseState(up=False, detail=detail))
+            self._reporting.tell(DatabaseState(False, detail, turned_away))
         self._say_ready(verdict, detail)
 
     def _say_ready(self, schema: str, detail: str) -> None:

@@ -90,6 +90,11 @@ class Health:
             return dict(self._facts)
 
     @property
+    def stale(self) -> bool:
+        """The main process was not heard for so long that it does not count as alive."""
+        return self.age > self._stale_after
+
+    @property
     def age(self) -> float:
         """Seconds since the main process was heard."""
         with self._lock:

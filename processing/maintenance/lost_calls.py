@@ -14,6 +14,7 @@ from feedback.contract.counts import Count
 from feedback.journal.commits import Commits
 from feedback.journal.connections import Connection
 from feedback.journal.housekeeping import (
+    SWEEP_AT_ONCE,
     DoubtedCall,
     end_lost_calls,
     in_doubt_records,
@@ -90,12 +91,15 @@ class LostCalls:
                 " run out", calls=calls,
             )  # fmt: skip
 
-    def sweep(self, connection: Connection) -> None:
-        """Ends calls whose leases have run out, of any instance. Raises psycopg.Error."""
-        self._doubt(connection, None)
+    def sweep(self, connection: Connection) -> bool:
+        """Ends calls whose leases have run out, of any instance; whether there may be more.
 
-    def _doubt(self, connection: Connection, frame: EndCalls | None) -> None:
-        """The calls of a frame; None: all whose leases have run out."""
+        Raises psycopg.Error.
+        """
+        return self._doubt(connection, None) >= SWEEP_AT_ONCE
+
+    def _doubt(self, connection: Connection, frame: EndCalls | None) -> int:
+        """The calls of a frame; None: some whose leases have run out. How many it ended."""
         with self.commits.transaction(connection) as doubted, connection.cursor() as cursor:
             if frame is None:
                 found = sweep_expired_claims(connection, schema=self._schema)
@@ -104,6 +108,7 @@ class LostCalls:
             doubted.extend(found)
             if self._results:
                 add_results(cursor, self._schema, in_doubt_records(doubted))
+        return len(found)
 
     def _tell(self, rows: Sequence[DoubtedCall]) -> None:
         for row in rows:

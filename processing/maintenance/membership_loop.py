@@ -60,6 +60,8 @@ class MembershipLoop:
         self._pause = min(settings.register_interval, settings.limits_interval)
         self._registered = True
         """Whether the last look at Redis worked, or none was tried yet."""
+        self._left_to_expire = False
+        """The main process was not heard: its registration is not renewed."""
         self._restored_at: datetime | None = None
         self._told: tuple[InstanceQuota | None, tuple[str, ...]] = (None, ())
         """The limits that the main process was told, and what of them could not be read."""
@@ -125,6 +127,8 @@ class MembershipLoop:
         try:
             for asked in self._cancellations.take(self._instance):
                 self._tell(CancelAsked(*asked))
+            if self._main_is_silent():
+                return
             portion = self._membership.turn(facts, time.monotonic())
         except (redis.RedisError, OSError, StoreUnavailable) as error:
             self._away(str(error))
@@ -142,6 +146,17 @@ class MembershipLoop:
                 )
             if portion is not None:
                 self._tell_limits(portion)
+
+    def _main_is_silent(self) -> bool:
+        """Others wait for what it holds of limits, and it uses none: as if it had been killed."""
+        silent, before = self._health.stale, self._left_to_expire
+        self._left_to_expire = silent
+        if silent and not before:
+            self._log.warning(
+                "the main process is silent: this instance's registration is left to expire, and"
+                " its shares of limits go to others", age=round(self._health.age, 1),
+            )  # fmt: skip
+        return silent
 
     def _warn_of_other_groups(self, found: dict[str, tuple[str, ...]]) -> None:
         news = {g: types for g, types in found.items() if self._other_groups.get(g) != types}

@@ -107,7 +107,7 @@ class Handover:
 
     def park_excess(self, now: float) -> None:
         """Records that will not start here, or not soon, wait for any instance."""
-        if records := self._pool.take_excess(now):
+        if records := self._pool.take_excess(now, self._maintenance.decoded):
             self._maintenance.park(PARKED, self._give_back(records), limited=True)
 
     def tell_parked(self) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeAlias
 
-from feedback.contract.record import Record, kind_of, size_of
+from feedback.contract.record import TOPIC, Record, is_due, kind_of, size_of
 from processing.ipc.channel import WrongFrame
 from processing.ipc.frames import (
     NO_ORDER,
@@ -60,7 +60,7 @@ class Pool:
         self.totals = ReportTotals()
         self.in_hand = 0
         self.in_hand_bytes = 0
-        self.database_up = True
+        self._reached, self._turned_away = True, False
         self.stopping = False
         """No new chunk is sent any more."""
         self.claiming = True
@@ -79,6 +79,15 @@ class Pool:
     def workers(self) -> dict[int, Worker]:
         """By number."""
         return self.crew.all
+
+    @property
+    def database_up(self) -> bool:
+        """Whether requests can be journaled.
+
+        The maintenance process says so. Where the server is there and lets nobody new in, it says
+        nothing of workers' sessions: these are tried until none is left.
+        """
+        return self._reached or (self._turned_away and self.crew.connected_before)
 
     # Work
 
@@ -100,19 +109,21 @@ class Pool:
             return True
         return self._unended.may_exceed(now)
 
-    def take_excess(self, now: float) -> list[Record]:
+    def take_excess(self, now: float, decoded: Collection[str] = ()) -> list[Record]:
         """Gives up records that cannot start here soon.
 
         Of types that are paused or that others run; of other limited types what waits beyond ten
         times the cap, so that none fills the pool; rows of which others could run more; and what
-        stands behind requests that wait for a dead worker's session.
+        stands behind requests that wait for a dead worker's session: but for messages of the topics
+        `decoded`, which only user code can read, so that they cannot wait anywhere else.
         """
         records = [*self._elsewhere, *self.lanes.take_apart(self.caps.elsewhere)]
         waiting = self.lanes.waiting
         allowed = {kind: self._queue.may_wait(kind, waiting) for kind in waiting}
         records += [*self.lanes.take_excess(allowed), *self._queue.hoarded(now)]
         self._elsewhere.clear()
-        if behind := set(map(id, self._unended.excess(now))):
+        excess = self._unended.excess(now)
+        if behind := {id(r) for r in excess if is_due(r) or r[TOPIC] not in decoded}:
             records += self.lanes.take_out(lambda record: id(record) in behind)
         self._forget(records, done=False)
         return records
@@ -241,11 +252,11 @@ class Pool:
             actions.append(Replaced(number, report.leaving))
         return actions
 
-    def database(self, *, up: bool) -> None:
+    def database(self, *, up: bool, turned_away: bool = False) -> None:
         """The maintenance process has looked whether the database can be reached."""
-        self.database_up = up
+        self._reached, self._turned_away = up, turned_away
         for worker in self.workers.values():
-            worker.suspended = False
+            worker.resume()
 
     @property
     def probing(self) -> bool:

@@ -9,6 +9,8 @@ from processing.pool.stats import PoolStats
 def stats_of(pool: Pool) -> PoolStats:
     """A frozen look at a pool."""
     serving, caps, lanes = pool.crew.serving, pool.caps, pool.lanes
+    # Where no worker can start others would wait for what is kept here, for hours perhaps.
+    in_use, present = ({}, {}) if pool.crew.none_starts else (lanes.in_use, lanes.present)
     return PoolStats(
         workers=len(serving),
         workers_free=sum(not w.chunks for w in serving),
@@ -19,8 +21,8 @@ def stats_of(pool: Pool) -> PoolStats:
         database_up=pool.database_up,
         cut_off=pool.in_hand > 0 and pool.crew.cut_off,
         workers_wanted=pool.crew.wanted,
-        at_once=caps.at_once(lanes.in_use),
-        needs=caps.needs(lanes.present, pool.costs, pool.crew.wanted),
+        at_once=caps.at_once(in_use),
+        needs=caps.needs(present, pool.costs, pool.crew.wanted),
         limits_number=caps.number,
         worker_states=pool.crew.states,
         deaths_by_cause=dict(pool.crew.deaths),

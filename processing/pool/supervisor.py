@@ -84,6 +84,8 @@ class Supervisor:
         self._at_work = AtWork(self._pool, self._processes)
         self._next_tick = 0.0
         self._next_counts = 0.0
+        self._database_was_up = True
+        """As the log has it."""
         self._refusing: str | None = None
         self._working = False
         done = self._pool.departures.done
@@ -158,6 +160,7 @@ class Supervisor:
     def start_workers(self) -> None:
         """Starts the workers in the steps that follow."""
         self._pool.database(up=self.maintenance.database_up)
+        self._database_was_up = self._pool.database_up
         self._working = True
 
     def submit(self, records: Sequence[Record], size: int | None = None) -> None:
@@ -308,6 +311,8 @@ class Supervisor:
         for event in self.maintenance.step(now, probing=probing):
             self._on_maintenance(event, now)
         self.fatal = self.fatal or self.maintenance.fatal
+        if self._pool.database_up != self._database_was_up:
+            self._note_database()
         if not self._pool.database_up:
             self._handover.refuse_unstarted(DATABASE_UNAVAILABLE)
         if now >= self._next_counts:
@@ -321,9 +326,11 @@ class Supervisor:
                 if self._working and schema == "missing":
                     self._pool_log.journal_missing(detail)
                 if self._working or event.ok:
-                    self._database_state(up=event.ok)
-            case DatabaseState(up):
-                self._database_state(up=up)
+                    self._pool.database(up=event.ok)
+                    self._note_database()
+            case DatabaseState(up, _, turned_away):
+                self._pool.database(up=up, turned_away=turned_away)
+                self._note_database()
             case DueRows(order, rows):
                 self._pool.claimed(order, rows, now)
             case CancelAsked():
@@ -337,9 +344,9 @@ class Supervisor:
         self._pool_log.cancelling(asked.request_id, asked.reason, actions)
         self._act(actions)
 
-    def _database_state(self, *, up: bool) -> None:
-        before = self._pool.database_up
+    def _note_database(self) -> None:
+        before, up = self._database_was_up, self._pool.database_up
+        self._database_was_up = up
         self._pool_log.database(before=before, up=up)
         if up and not before:
             self._handover.database_back()
-        self._pool.database(up=up)

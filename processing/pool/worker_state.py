@@ -11,6 +11,9 @@ from processing.pool.seats import Seats
 from processing.pool.terminated import Terminated
 
 CHUNKS_IN_FLIGHT: Final = 2
+UNANSWERED: Final = 5.0
+"""Seconds after which a worker that has lost its connection tries for itself: no maintenance
+process can start, or it hangs. What it is given comes back where the database is away."""
 WORKER_STATES: Final = ("starting", "idle", "busy", "suspended", "leaving")
 
 
@@ -28,7 +31,10 @@ class Worker:
     ends_by: float | None = None
     """When it has had its time to end, once it has nothing left to do."""
     suspended: bool = False
-    """It lost its connection: it gets nothing until the maintenance process has looked."""
+    """It lost its connection: it gets nothing until the maintenance process has looked, or nobody
+    has for some seconds."""
+    suspended_since: float | None = None
+    """When it was first seen so."""
     cut_off: bool = False
     """It has not got one since, though it may have tried: that somebody else reaches the database,
     on a connection that stands, says nothing of new ones."""
@@ -44,6 +50,19 @@ class Worker:
     """Where its calls are. While it has any, all its chunks are calls."""
     recalled: int = -1
     """Number of the chunk whose unstarted rest was called back last."""
+
+    def resume(self) -> None:
+        """It may be given something again, and finds out itself whether it can connect."""
+        self.suspended, self.suspended_since = False, None
+
+    def look_at_suspension(self, now: float) -> None:
+        """Ends it where nobody has answered for too long."""
+        if not self.suspended:
+            return
+        if self.suspended_since is None:
+            self.suspended_since = now
+        elif now - self.suspended_since >= UNANSWERED:
+            self.resume()
 
     def take_first(self, number: int) -> Chunk | None:
         """Takes its first chunk, or whichever call this is; None where it is another's number."""

@@ -88,6 +88,11 @@ class Workers:
         return bool(serving) and all(worker.cut_off for worker in serving)
 
     @property
+    def connected_before(self) -> bool:
+        """One has a session that it has not found lost."""
+        return any(worker.backends and not worker.cut_off for worker in self.serving)
+
+    @property
     def none_starts(self) -> bool:
         """Nobody is there, and the last one that was started failed."""
         return self.respawn.failing and not self.serving
@@ -220,6 +225,7 @@ class Workers:
         """Looks at what runs: overdue requests, workers that don't start, slow neighbours."""
         actions: list[Action] = []
         for worker in self.all.values():
+            worker.look_at_suspension(now)
             running = looks.get(worker.number)
             if self.terminating:
                 note_terminated(worker, running, now)

@@ -72,7 +72,7 @@ def main() -> None:
     except ChannelClosed:
         code = EXIT_ORPHANED
     except MemoryError:
-        # Nothing was said of what it could not read: others read it, one by one.
+        # Nothing was said of what it could not read or write: others have it, one by one.
         traceback.print_exc()
         code = EXIT_NO_MEMORY
     # Not sys.exit: threads that user code left behind must not keep a stopped worker alive.

@@ -146,6 +146,8 @@ class Executor:
         kind = self._external if task.effect == "external" else self._none
         try:
             self._run(kind.end_call(task, chunk), {}, chunk)
+        except MemoryError:
+            raise  # of this process's own work: what is said for want of it would be wrong
         except BaseException as error:  # noqa: BLE001 - the end of a request, never of its worker
             self._give_up(error, chunk.open([task]), chunk)
         return self._leave(chunk)
@@ -163,6 +165,8 @@ class Executor:
             if self._pure:
                 rest = self._none.run_fresh(tasks, chunk)
             self._run(rest, letters, chunk)
+        except MemoryError:
+            raise  # of this process's own work: what is said for want of it would be wrong
         except BaseException as error:  # noqa: BLE001 - the end of a request, never of its worker
             # Dead letters have nobody who sends them again: whatever came first, they come again.
             chunk.unclear += chunk.keep([i for i in letters if i not in chunk.settled])

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from feedback.contract.envelope import Envelope, read
 from feedback.contract.fingerprint import fingerprint
 from feedback.contract.headers import check_name
+from feedback.contract.payloads import NoMemoryToParse
 from feedback.contract.record import CLAIM, TOPIC, Record, claim_token, is_due
 from feedback.contract.states import (
     COALESCING,
@@ -44,7 +45,7 @@ class Limits:
 def read_task(
     app: App, index: int, record: Record, limits: Limits, *, trusted: bool = True
 ) -> Task | Skip:
-    """The request of a record, parsed. Raises Malformed, and MemoryError.
+    """The request of a record, parsed. Raises Malformed, and NoMemoryToParse.
 
     Whatever is wrong with a request that has an id and a type is its outcome, to be journaled; but
     that memory is short is nothing that is wrong with it. Not
@@ -131,7 +132,7 @@ def _parse(task: Task, handler: Handler, limits: Limits) -> None:
     except InvalidPayload as error:
         task.fingerprint = error.fingerprint
         task.end(outcome_of(error))
-    except MemoryError:
+    except NoMemoryToParse:
         raise
     except BaseException as error:  # noqa: BLE001 - a validator of the user's that fails
         task.fingerprint = _plain_fingerprint(task, handler)

@@ -49,9 +49,8 @@ class Asked:
 
     def status(self, id_: str, state: State, code: str = "ok", **fields: Any) -> None:
         [row] = [row for row in self.outbox.rows() if row["id"] == id_]
-        fields = {"fingerprint": row["fingerprint"], **fields}
-        now = datetime.now(UTC)
-        about = StatusFields(id_, row["type"], state, 1, code=code, attempt=1, at=now, **fields)
+        fields = {"fingerprint": row["fingerprint"], "at": datetime.now(UTC), **fields}
+        about = StatusFields(id_, row["type"], state, 1, code=code, attempt=1, **fields)
         value = about.encode()
         self.store.write([StatusWrite(id_, value, 60)])
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import socket
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import psycopg
 import pytest
 
 from feedback.journal.migrations import migrate
@@ -117,6 +121,24 @@ def test_a_database_that_takes_no_writes_is_away(
 
 
 @pytest.mark.long
+def test_a_table_that_is_locked_is_no_database_that_is_away(
+    bench: Bench, own_database: OwnDatabase
+) -> None:
+    """As while an index of dead_letters is rebuilt: one lost session refuses nothing."""
+    instance = bench.start(ONCEPOOL_WORKERS="2")
+    first = bench.client.submit("effect", {"table": bench.table})
+    assert bench.client.wait(first, WAIT).state == "done"
+    with psycopg.connect(own_database.url) as operator:
+        operator.execute(f"LOCK TABLE {bench.schema}.dead_letters IN SHARE MODE")
+        payload = {"table": bench.table, "seconds": 0.5}
+        ids = [bench.client.submit("paced", payload) for _ in range(60)]
+        assert own_database.end_connections("oncepool maintenance")
+        ends = [bench.client.wait(request, WAIT) for request in ids]
+    assert {(end.state, end.code) for end in ends} == {("done", "ok")}, instance.log
+    assert instance.stop() == 0
+
+
+@pytest.mark.long
 def test_workers_that_get_no_connection_make_an_instance_unready_though_another_stands(
     bench: Bench, own_database: OwnDatabase
 ) -> None:
@@ -140,6 +162,76 @@ def test_workers_that_get_no_connection_make_an_instance_unready_though_another_
     for request in ids[1:]:
         assert bench.client.wait(request, WAIT).state == "done"
     eventually(lambda: instance.health("/readyz")[0] == 200, WAIT, lambda: instance.log)
+    bench.check_books(set(ids))
+    assert instance.stop() == 0
+
+
+@pytest.mark.long
+def test_workers_go_on_where_only_the_maintenance_process_has_lost_its_session(
+    bench: Bench, own_database: OwnDatabase
+) -> None:
+    """And gets no other one; workers that lose theirs as well show that the database is away."""
+    instance = bench.start(ONCEPOOL_WORKERS="2")
+    first = bench.client.submit("effect", {"table": bench.table})
+    assert bench.client.wait(first, WAIT).state == "done"
+    own_database.let_in(new=False)
+    assert own_database.end_connections("oncepool maintenance")
+    instance.says("database away")
+    payload = {"table": bench.table, "seconds": 0.1}
+    ids = [bench.client.submit("paced", payload) for _ in range(40)]
+    ends = [bench.client.wait(request, WAIT) for request in ids]
+    assert {(end.state, end.code) for end in ends} == {("done", "ok")}, instance.log
+    assert bench.said()["paused"] == []
+    assert instance.health("/readyz")[1]["database"] is False, "there is no housekeeping"
+
+    late = [bench.client.submit("paced", {"table": bench.table, "seconds": 1.0}) for _ in range(40)]
+    eventually(lambda: bench.said()["running"], WAIT)
+    assert own_database.end_connections(WORKER) == 2
+    instance.says("database away: intake stops")
+    eventually(lambda: bench.said()["paused"] == ["database"], WAIT, lambda: instance.log)
+
+    own_database.let_in(new=True)
+    ends = [bench.client.wait(request, WAIT) for request in late]
+    assert {(e.state, e.code) for e in ends} <= {("done", "ok"), ("failed", "database_unavailable")}
+    last = bench.client.submit("effect", {"table": bench.table})
+    assert bench.client.wait(last, WAIT).state == "done"
+    assert instance.stop() == 0
+
+
+@pytest.mark.long
+def test_workers_find_the_database_again_with_no_maintenance_process(
+    bench: Bench, own_database: OwnDatabase
+) -> None:
+    """It can't start, as somebody else has its port; requests go on meanwhile."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    instance = bench.start(ONCEPOOL_HEALTH_PORT=str(port), ONCEPOOL_WORKERS="2")
+    payload = {"table": bench.table, "seconds": 0.2}
+    ids = [bench.client.submit("paced", payload)]
+    assert bench.client.wait(ids[0], WAIT).state == "done"
+    [maintenance] = set(instance.children()) - set(instance.workers())
+    with socket.socket() as taken:
+        taken.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        os.kill(maintenance, signal.SIGKILL)
+
+        def bound() -> bool:
+            try:
+                taken.bind(("127.0.0.1", port))
+            except OSError:
+                return False
+            return True
+
+        eventually(bound)
+        taken.listen()
+        instance.says("could not start")
+        ids += [bench.client.submit("paced", payload) for _ in range(100)]
+        eventually(lambda: bench.done() >= 5, WAIT)
+        own_database.let_in(new=False)
+        lost = "a worker lost its connection"
+        assert own_database.end_connections(WORKER)
+        instance.says(lost, 2)
+        own_database.let_in(new=True)
+        eventually(lambda: bench.done() == len(ids), WAIT, lambda: f"{bench.states()}")
     bench.check_books(set(ids))
     assert instance.stop() == 0
 

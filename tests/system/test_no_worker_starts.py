@@ -10,8 +10,10 @@ import pytest
 
 from tests.support.service import WAIT, Bench
 from tests.support.waiting import eventually
+from tests.system.test_limits import command
 
 BOUND = 40
+PARTITIONS = 4
 
 
 @pytest.fixture
@@ -63,3 +65,38 @@ def test_intake_is_closed_and_the_instance_not_ready_until_a_worker_starts(bench
     eventually(lambda: instance.health("/readyz")[0] == 200, WAIT)
     eventually(lambda: bench.done() == len(ids | late), WAIT, lambda: instance.log)
     bench.check_books(ids | late)
+
+
+@pytest.mark.long
+def test_an_instance_whose_workers_cannot_start_keeps_nothing_of_a_total(
+    bench: Bench, tmp_path: Path
+) -> None:
+    """What waits there does not count as needed, so another one runs its own."""
+    bench.environment |= {"ONCEPOOL_WORKERS": "2", "ONCEPOOL_ORDERING": "none"}
+    gates = [tmp_path / "no-0", tmp_path / "no-1"]
+    both = [bench.start(NO_START=str(gate)) for gate in gates]
+    bench.shared_out(2, PARTITIONS)
+    command(bench, "limits", "set", "few", "--total", "1")
+    shares = lambda: {f["pid"]: f["at_once"].get("few") for f in bench.facts()}  # noqa: E731
+    eventually(lambda: sorted(shares().values(), key=str) == [0, 1], WAIT)
+    slow = {"table": bench.table, "seconds": 3.0}
+    for n in range(6):
+        bench.client.submit("few", slow, request_id=f"slow-{n}", key="one partition")
+    bench.client.flush(30)
+    busy = lambda: [f for f in bench.facts() if f["at_once"]["few"] and f["in_hand"] > 3]  # noqa: E731
+    [holder] = eventually(busy, WAIT)
+    bad = next(n for n, instance in enumerate(both) if instance.process.pid == holder["pid"])
+    gates[bad].touch()
+    for pid in both[bad].workers():
+        os.kill(pid, signal.SIGKILL)
+    both[bad].says("the licence server refused", 2)
+    for n in range(8):
+        payload = {"table": bench.table, "seconds": 0.0}
+        bench.client.submit("few", payload, request_id=f"quick-{n}", key=f"{n}")
+    bench.client.flush(30)
+    quick = f"SELECT count(*) FROM {bench.table} WHERE id LIKE 'quick-%'"
+    eventually(lambda: bench.query(quick)[0][0] > 0, WAIT, lambda: str(bench.facts()))
+
+    gates[bad].unlink()
+    ended = lambda: bench.states().get("done", 0) + bench.states().get("dead", 0) == 14  # noqa: E731
+    eventually(ended, WAIT, lambda: str(bench.states()))

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
 import pytest
+import time_machine
 
 from consumer.commands import operator as operating
 from feedback.contract.states import State
@@ -54,6 +55,15 @@ def test_old_requests_are_deleted(oncepool: Commands, journal: Journal) -> None:
     again = oncepool("prune", "--force", "--older-than", "30d", "--json")
     assert again.exit_code == 0, "nothing to ask about"
     assert answer(again)["rows"]["requests"] == 0
+
+
+def test_an_age_goes_by_the_clock_of_the_database(oncepool: Commands, journal: Journal) -> None:
+    """By one that is ahead, requests of now would be old: deleted, they run again if sent again."""
+    arguments = ("prune", "--force", "--older-than", "30d", "--yes", "--json")
+    with time_machine.travel(timedelta(days=31)):
+        result = oncepool(*arguments)
+    assert result.exit_code == 0, result.output
+    assert left(journal) == ["b", "c"]
 
 
 def test_it_asks_and_does_nothing_unasked(

@@ -25,6 +25,9 @@ their results, and a parameter of a statement has room for 1 GB."""
 _REFUSED: Final = Backoff(1.0, 30.0)
 _CLOCKS_APART: Final = timedelta(hours=1)
 """Brokers take no messages of producers whose clocks are ahead by more."""
+_SENT_BEFORE: Final = timedelta(seconds=1)
+"""By which consumers' clocks may be behind the outbox's: what failed so short before a send counts
+as failed since. Behind by more, failures of what waited for longer ask for one run more."""
 _IN_WORK: Final = frozenset({State.RUNNING, State.WAITING})
 
 
@@ -109,6 +112,15 @@ class SentRow(NamedTuple):
     created_at: datetime
     was_sent: bool = True
     """Or may have been."""
+    sent_at: datetime | None = None
+    """When it was sent last, by the outbox's clock."""
+
+    @property
+    def asked_at(self) -> datetime:
+        """When it last asked for a run that is still to come, or has come since."""
+        if self.state != "sent" or self.sent_at is None:
+            return self.created_at
+        return max(self.created_at, self.sent_at - _SENT_BEFORE)
 
     @property
     def key(self) -> RequestKey:
@@ -185,11 +197,12 @@ def _news(
         return Ended(row.seq, row.id, row.type, "undeliverable", CONFLICT, None, why)
     not_run = status.state is State.FAILED and status.code in NOT_RUN
     if not_run or _of_an_earlier_send(row, status):
-        if status.v == row.seen:
+        seen = status.v if not_run else _as_seen(status)
+        if seen == row.seen:
             return None
         silence = policy.after(row.type)
         pause = min(_REFUSED.after(max(1, row.sends)), silence) if not_run else silence
-        return Later(row.seq, pause, status.v)
+        return Later(row.seq, pause, seen)
     if status.settled:
         result, error = status.result, status.error or status.reason
         reason = unstorable(write_json(result))
@@ -202,33 +215,40 @@ def _news(
 def _of_work(row: SentRow, status: Status, policy: AnswerPolicy, now: datetime) -> Later | None:
     # What was killed shows `running` for good: it is news once. `waiting` is until its time.
     quiet = 0.0 if status.retry_at is None else (status.retry_at - now).total_seconds()
-    seen = f"{status.v} {status.at.isoformat()}"
+    seen = _as_seen(status)
     if seen == row.seen and quiet <= 0:
         return None
     waits = quiet if quiet > 0 else None
     return Later(row.seq, max(0.0, quiet) + policy.after(row.type), seen, waits)
 
 
+def _as_seen(status: Status) -> str:
+    return f"{status.v} {status.at.isoformat()}"
+
+
 def _of_an_earlier_send(row: SentRow, status: Status) -> bool:
-    """Whether it stood there before the row, which then asks for another run.
+    """Whether it stood there before the row was sent, which then asks for another run.
 
     Clocks differ: the next `v` ends the row, whatever its time. Records have no run number.
     """
-    if status.state is not State.FAILED or not status.run or row.seen not in (None, status.v):
+    if status.state is not State.FAILED or not status.run:
         return False
-    return status.at < row.created_at
+    if row.seen == _as_seen(status):
+        return True
+    return row.seen in (None, status.v) and status.at < row.asked_at
 
 
 def _says_nothing(row: SentRow, status: Status) -> bool:
-    """Whether nobody has it yet, or it is the record of a request that the outbox has forgotten.
+    """Whether it is no news of this request.
 
-    A topic is read from its beginning where the relay's place in it is gone: its log was cut off at
-    a failover, or its offsets have expired. Only what failed has another record later: of all else
-    the journal keeps to what it said.
+    Nobody has it yet, it is said of somebody else's message that could not be read, or it is the
+    record of a request that the outbox has forgotten. A topic is read from its beginning where the
+    relay's place in it is gone: its log was cut off at a failover, or its offsets have expired.
+    Only what failed has another record later: of all else the journal keeps to what it said.
     """
     record = status.state is State.FAILED and not status.run
-    old = record and status.at < row.created_at - _CLOCKS_APART
-    return old or status.state is State.ACCEPTED
+    old = record and status.at < row.asked_at - _CLOCKS_APART
+    return old or status.of_no_request or status.state is State.ACCEPTED
 
 
 def _left_out(error: str | None, why: str) -> str:

@@ -1,4 +1,4 @@
-"""Rows to Kafka through one producer, many in flight, and what was reported of each.
+"""Rows to Kafka through one producer, a wave of them at a time, and what was reported of each.
 
 A producer never gives up a message by itself: one that did, while the next of its key was on its
 way, would have changed their order. What is not confirmed in time is taken back all at once, and
@@ -18,6 +18,7 @@ from feedback.contract.late_messages import timely
 from feedback.guarded_producer import TAKEN_BACK, GuardedProducer
 from feedback.message_size import BATCH
 from feedback.outbox.relay.batch import ClaimedRow
+from feedback.outbox.relay.sets import PARTITIONER, PartitionSets, SetBounds
 from feedback.partition_leaders import partition_leaders
 from feedback.partitions import Leading
 from feedback.produce_errors import is_refusal
@@ -28,8 +29,15 @@ if TYPE_CHECKING:
 _TOPIC_UNKNOWN_FOR: Final = 3_000  # milliseconds
 _LEAST: Final = 1_000
 """Of librdkafka's message.max.bytes."""
+_LONGEST_LINGER: Final = 900_000
+"""Milliseconds; the most that librdkafka takes. flush() does not wait for it."""
 _ENDING: Final = 1.0
 _NEED_IDEMPOTENCE: Final = frozenset({"enable.gapless.guarantee", "transactional.id"})
+_LINGER: Final = "queue.buffering.max.ms"
+"""Another name of linger.ms: of both the one that is given last counts."""
+
+Properties = Callable[[Mapping[str, Any], int], dict[str, Any]]
+"""A producer's, of librdkafka's that are given, and the bytes of its largest message."""
 
 
 class RowReport(NamedTuple):
@@ -52,19 +60,22 @@ class RowReport(NamedTuple):
 
 
 def together(given: Mapping[str, Any], most: int) -> dict[str, Any]:
-    """Properties of a producer of large sets of messages: a set of them is `most` bytes."""
+    """Properties of a producer of large sets of messages: a set of them is `most` bytes.
+
+    A set is sent once it is full, or at a flush() and then with all that there is of its partition.
+    """
     return {
         "client.id": "oncepool-relay",
-        "linger.ms": 5,
-        "partitioner": "murmur2_random",  # as our client and Java's choose
-        **given,
+        "partitioner": PARTITIONER,
+        **{name: value for name, value in given.items() if name != _LINGER},
+        "linger.ms": _LONGEST_LINGER,
         "acks": "all",
         "enable.idempotence": True,
         "delivery.timeout.ms": 0,  # never: see above
+        "delivery.report.only.error": False,
         "message.max.bytes": max(most, _LEAST),
         "batch.size": min(int(given.get("batch.size", BATCH)), max(most, _LEAST)),
         "topic.metadata.propagation.max.ms": _TOPIC_UNKNOWN_FOR,
-        "error_cb": _ignore,  # else flush() raises what reports say
     }
 
 
@@ -91,12 +102,17 @@ class RowProducer:
         topic: str,
         producer: Any,
         outages: OutageLog,
+        bounds: SetBounds,
         *,
         clock: Callable[[], float] = time.monotonic,
         spans: Spans | None = None,
     ) -> None:
-        """`spans`: where tracing is on."""
+        """`bounds`: of a set, as it makes them. `spans`: where tracing is on."""
         self._topic = topic
+        self._one_by_one = bounds.messages == 1
+        self._sets = PartitionSets(bounds, lambda: len(self.leaders(None)))
+        self._knows_topic = False
+        """Whether it has heard of the topic's partitions, and so fills their sets at once."""
         self._guarded: GuardedProducer[Any] = GuardedProducer(producer)
         self._outages = outages
         self._clock = clock
@@ -117,8 +133,17 @@ class RowProducer:
         """As partition_leaders() says of the topic."""
         return partition_leaders(self._guarded.handle, self._topic, least)
 
+    def wave(self, rows: Sequence[ClaimedRow]) -> list[ClaimedRow]:
+        """Those, from the first on, of which none can overtake another of its key.
+
+        Those of a partition go in one set, or they are the first of each key.
+        """
+        if self._one_by_one or not self._knows_topic:
+            return list({row.lane: row for row in reversed(rows)}.values())[::-1]
+        return self._sets.fill(rows)
+
     def send(self, rows: Sequence[ClaimedRow], end: float) -> dict[int, RowReport]:
-        """Sends them until `end`, on the clock; what is known of those that were handed over.
+        """Sends a wave until `end`, on the clock; what is known of those that were handed over.
 
         Nothing is on its way afterwards. What it says nothing of was not handed over.
         """
@@ -127,9 +152,9 @@ class RowProducer:
             if self._clock() >= end:
                 break  # frozen meanwhile: they may be another's by now
             try:
-                self._produce(row, end, reports)
+                self._produce(row, reports)
             except BufferError:
-                break  # the queue does not empty
+                break  # the queue is full: the next wave begins with it
             except KafkaException as error:
                 self._guarded.hears(error.args[0])
                 reports[row.seq] = RowReport(False, error.args[0], taken=False)
@@ -144,7 +169,7 @@ class RowProducer:
             self._ended = True
             self._guarded.end(_ENDING)
 
-    def _produce(self, row: ClaimedRow, end: float, reports: dict[int, RowReport]) -> None:
+    def _produce(self, row: ClaimedRow, reports: dict[int, RowReport]) -> None:
         headers = [("ce_id", row.id.encode()), ("ce_type", row.type.encode()), *row.headers]
         timestamp, more = timely(row.created_at, headers, row.read_at)
         headers += more
@@ -162,28 +187,18 @@ class RowProducer:
                 self._guarded.hears(error)
             known = None if error is not None and error.code() in TAKEN_BACK else error
             partition = sent.partition() if sent is not None else None
-            reports[row.seq] = RowReport(
-                error is None, known, -1 if partition is None else partition
-            )
+            where = -1 if partition is None else partition
+            if error is None:
+                self._knows_topic = True
+                self._sets.went(row, where)
+            reports[row.seq] = RowReport(error is None, known, where)
 
-        while True:
-            try:
-                self._guarded.produce(
-                    self._topic,
-                    key=row.lane,
-                    value=row.payload,
-                    headers=headers,
-                    timestamp=timestamp,
-                    on_delivery=report,
-                )
-            except BufferError:
-                if self._clock() >= end:
-                    raise
-                self._guarded.poll(0.05)
-            else:
-                reports.setdefault(row.seq, RowReport(False))
-                return
-
-
-def _ignore(error: KafkaError) -> None:
-    """What becomes of each message is in its report."""
+        self._guarded.produce(
+            self._topic,
+            key=row.lane,
+            value=row.payload,
+            headers=headers,
+            timestamp=timestamp,
+            on_delivery=report,
+        )
+        reports.setdefault(row.seq, RowReport(False))

@@ -7,6 +7,7 @@ import json
 from collections.abc import Sequence
 from typing import Any, Final
 
+from feedback.contract.envelope import read
 from feedback.contract.headers import check_name
 from feedback.errors import Malformed
 from feedback.outbox.relay.batch import ClaimedRow
@@ -29,7 +30,7 @@ def as_message(row: ClaimedRow) -> ClaimedRow:
     except (TypeError, ValueError, RecursionError) as error:
         return _unreadable(row, f"its headers are no list of names with values in base64: {error}")
     try:
-        _check_names(row, headers)
+        _check(row, headers)
     except Malformed as error:
         return _unreadable(row, str(error))
     return row._replace(headers=headers)
@@ -48,10 +49,16 @@ def _header(pair: object) -> tuple[str, bytes]:
     raise TypeError(repr(pair))
 
 
-def _check_names(row: ClaimedRow, headers: Sequence[tuple[str, bytes]]) -> None:
-    """Raises Malformed where consumers would find no id to answer to, or another one."""
+def _check(row: ClaimedRow, headers: Sequence[tuple[str, bytes]]) -> None:
+    """Raises Malformed where consumers would find no request, or one that is not the row's."""
     check_name("its id", row.id)
     check_name("its type", row.type)
     again = next((name for name, _ in headers if name in COLUMN_HEADERS), None)
     if again is not None:
         raise Malformed(f"{again} stands among its headers, and has a column of its own")
+    if not headers:
+        return
+    named = [("ce_id", row.id.encode()), ("ce_type", row.type.encode())]
+    found = read(("", 0, 0, 0, row.key, row.payload, [*named, *headers], None, None))
+    if (found.id, found.type) != (row.id, row.type):
+        raise Malformed(f"its event is another request, {found.id!r} of type {found.type!r}")

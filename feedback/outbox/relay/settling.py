@@ -37,7 +37,8 @@ _TRY_LOCK: Final = "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0)), c
 _LOCK: Final = f"{LOCK}, clock_timestamp()"
 _PAGE: Final = f"""
 SELECT seq, id, type, state, encode(fingerprint, 'hex'), seen, sends, tries,
-    coalesce(next_at <= now(), true), {TOO_LATE}, created_at, true, sent_at::text AS place
+    coalesce(next_at <= now(), true), {TOO_LATE}, created_at, true, sent_at,
+    sent_at::text AS place
 FROM :schema.requests
 WHERE sender = %(sender)s AND state IN ('sent', 'unanswered') AND (sent_at, seq) > (
     coalesce(%(at)s::timestamptz, now() - make_interval(secs => %(young)s), '-infinity'), %(seq)s)
@@ -46,7 +47,7 @@ ORDER BY sent_at, seq LIMIT %(page)s
 _BY_ID: Final = f"""
 SELECT seq, id, type, state, encode(fingerprint, 'hex'), seen, sends, tries, false,
     coalesce({TOO_LATE}, false), created_at,
-    state <> 'unsent' OR sent_at IS NOT NULL
+    state <> 'unsent' OR sent_at IS NOT NULL, sent_at
 FROM :schema.requests
 WHERE sender = %(sender)s AND id = ANY(%(ids)s) AND state <> 'undeliverable'
 """  # noqa: S608 - of constants
@@ -209,7 +210,7 @@ class Settling:
         What has no room in a record stands in a status, or will: sent again, it is answered. So
         where it is too late to be sent again, the record is all that there will be.
         """
-        if standing is not None and standing.of_another_type(row.type):
+        if standing is not None and (standing.of_no_request or standing.of_another_type(row.type)):
             standing = None
         record = as_status(result)
         if standing is not None:

@@ -97,5 +97,5 @@ def test_a_relay_goes_on_with_another(broker: ProduceProxy, topic: Callable[...,
         batch = Batch(rows, sending.check)
         why = sending.send(batch, batch.to_send, LATE)
         assert (why is None) is bool(sent), why
-        assert batch.marks() == BatchMarks(sent, [], in_doubt=() if sent else (1, 2))
+        assert batch.marks() == BatchMarks(sent, [], in_doubt=() if sent else (1,))
     sending.close()

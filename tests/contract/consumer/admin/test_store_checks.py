@@ -55,6 +55,16 @@ def test_a_database_that_is_read_only_is_wrong(own_database: OwnDatabase) -> Non
     assert "name the primary in database_url" in advice
 
 
+def test_a_table_that_is_locked_is_no_database_that_takes_no_writes(journal: Journal) -> None:
+    given = settings(database_url=journal.url, database_schema=journal.schema)
+    with psycopg.connect(journal.url) as operator:
+        operator.execute(f"LOCK TABLE {journal.schema}.dead_letters IN SHARE MODE")
+        found = check_database(given)
+    assert not wrong(found)
+    [warning] = [one for one in found if one.state == "warning"]
+    assert f"another session locks {journal.schema}.dead_letters" in warning.detail
+
+
 def test_a_role_whose_statements_are_ended_is_told_so(journal: Journal) -> None:
     url = make_conninfo(journal.url, options="-c statement_timeout=200ms")
     given = settings(database_url=url, database_schema=journal.schema)

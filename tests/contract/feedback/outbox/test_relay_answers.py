@@ -10,6 +10,7 @@ from typing import Any
 
 import psycopg
 import pytest
+import time_machine
 
 from feedback import outbox
 from feedback.client.result import Result
@@ -116,6 +117,40 @@ def test_what_was_sent_once_and_is_refused_later_is_waited_for(
     assert "its payload is gone: add it under another id" in never
 
 
+def test_a_record_counts_beside_what_is_said_of_a_message_that_could_not_be_read(
+    outbox_: Outbox,
+) -> None:
+    asked = Asked(outbox_, "a")
+    asked.status("a", State.FAILED, "malformed", fingerprint=None)
+    asked.settle()
+    assert asked.rows()["a"]["state"] == "sent"
+    said = Result("a", "t", State.FAILED, "poor", None, datetime.now(UTC))
+    asked.settling.records(asked.connection, [said])
+    assert [asked.rows()["a"][name] for name in ("state", "code")] == ["failed", "poor"]
+
+
+def test_what_failed_before_its_row_was_sent_does_not_end_it(outbox_: Outbox) -> None:
+    """Its own copy is still to run; and one whose relay ended before it could mark that it had sent
+    it is sent once more, and so runs once more."""
+    asked = Asked(outbox_)
+    asked.add("called", "own")
+    outbox_.run("UPDATE :schema.requests SET created_at = now() - interval '1 h'")
+    asked.status("called", State.FAILED, "poor", at=datetime.now(UTC) - timedelta(seconds=5))
+    asked.send()
+    asked.status("own", State.FAILED, "poor")
+    asked.settle()
+    found = asked.rows()
+    assert [found[id_]["state"] for id_ in ("called", "own")] == ["sent", "failed"]
+    asked.settle()
+    asked.silence()
+    asked.settle()
+    assert asked.rows()["called"]["state"] == "unsent", "its copy may have been lost"
+    asked.send()
+    asked.status("called", State.DONE)
+    asked.settle()
+    assert asked.rows()["called"]["state"] == "done"
+
+
 def test_what_was_not_committed_is_not_counted(outbox_: Outbox) -> None:
     asked = Asked(outbox_, "a")
     outbox_.run(
@@ -163,6 +198,9 @@ def test_silence_sends_again_until_it_is_unanswered_and_a_late_answer_still_coun
     assert asked.rows()["b"]["state"] == "unsent"  # counted anew
     early = oncepool("outbox", "prune", "--older-than", "1h", "--yes", "--json", **place)
     assert answer(early) == {"deleted": 0}
+    with time_machine.travel(timedelta(hours=2)):  # ages go by the clock of the database
+        ahead = oncepool("outbox", "prune", "--older-than", "1h", "--yes", "--json", **place)
+    assert answer(ahead) == {"deleted": 0}
     later = oncepool("outbox", "prune", "--older-than", "2999-01-01", "--yes", **place)
     assert (later.exit_code, "in the future" in later.stderr) == (2, True)
     outbox_.run("UPDATE :schema.finished SET settled_at = settled_at - interval '2 hours'")

@@ -182,7 +182,7 @@ def test_without_a_broker_nothing_is_said_of_a_row() -> None:
     assert sending.open() is None
     batch = Batch([row(1), row(2)], sending.check)
     assert sending.send(batch, batch.to_send, 0.5) is not None
-    assert batch.marks() == BatchMarks([], [], in_doubt=(1, 2))
+    assert batch.marks() == BatchMarks([], [], in_doubt=(1,))
 
 
 def test_how_many_replicas_a_partition_needs_is_known(

@@ -11,6 +11,7 @@ import pytest
 from feedback.contract.states import State
 from feedback.outbox.checks import problems
 from feedback.outbox.migrations import migrate
+from feedback.postgres import open_connection
 from feedback.status.status import StatusWrite
 from stack import Stack
 from tests.support.asked import Asked
@@ -61,6 +62,16 @@ def test_an_answer_that_the_database_has_no_characters_for_keeps_no_other(
     with psycopg.connect(latin.url) as connection:
         [problem] = problems(connection, latin.schema)
     assert (problem.wrong, "LATIN1" in problem.text) == (False, True)
+
+
+def test_of_a_database_that_takes_any_bytes_it_is_said_what_they_stop(stack: Stack) -> None:
+    with (
+        OwnDatabase(stack.database, "SQL_ASCII") as made,
+        open_connection(made.url, "") as connection,
+    ):
+        migrate(connection, "oncepool_outbox", [])
+        [problem] = problems(connection, "oncepool_outbox")
+    assert (problem.wrong, "stops its sender" in problem.text) == (False, True)
 
 
 def test_an_answer_that_the_inbox_refuses_keeps_no_other(outbox_: Outbox) -> None:

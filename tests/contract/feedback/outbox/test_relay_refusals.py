@@ -263,6 +263,8 @@ def test_what_another_program_wrote_is_sent_as_it_meant_or_not_at_all(
         '["a="]',
         '[["ce_id", "YQ=="]]',
         '[["ce_type", "YQ=="]]',
+        '[["ce_timeout", "eA=="]]',
+        '[["content-type", "YXBwbGljYXRpb24vY2xvdWRldmVudHMranNvbg=="]]',
     ]
     odd_names = [("", "t"), ("i" * 201, "t"), ("a\x01", "t"), ("untyped", ""), ("other", "a\nb")]
     with psycopg.connect(outbox_.url) as connection:

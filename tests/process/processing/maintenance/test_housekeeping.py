@@ -5,6 +5,7 @@ from __future__ import annotations
 import psycopg
 import redis
 
+from feedback.journal.housekeeping import SWEEP_AT_ONCE
 from feedback.status.redis_store import RedisStatusStore
 from processing.ipc.frames import EndCalls, Park, PartAnswered
 from stack import Stack
@@ -158,3 +159,12 @@ def test_two_processes_sweep_each_claim_once(
 
     assert [process.stop() for process in processes] == [0, 0]
     assert counters(stack, schema) == {("card.charge", "in_doubt", "worker_died"): 1500}
+
+
+def test_many_expired_claims_are_ended_without_a_pause(
+    start: StartMaintenance, stack: Stack, schema: str
+) -> None:
+    """A sweep takes some at a time, and the next one comes at once."""
+    claim(stack, schema, {f"old-{n}": -1.0 for n in range(2 * SWEEP_AT_ONCE + 1)})
+    start(schema=schema, sweep_interval=3600.0).ready()
+    eventually(lambda: {state for state, _ in states(stack, schema).values()} == {"in_doubt"}, 30)

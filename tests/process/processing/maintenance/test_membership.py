@@ -188,6 +188,29 @@ def test_two_processes_share_a_total_and_the_second_waits_for_what_the_first_has
     eventually(lambda: limits_of(first) == alone)
 
 
+def test_a_main_process_that_is_silent_keeps_nothing_of_a_total(
+    start: StartMaintenance, stack: Stack, schema: str, prefix: str
+) -> None:
+    """As one that is frozen: its maintenance process lives and knows no more than it did."""
+    limits_store(stack, prefix).change({Setting("total", "a"): 8})
+    silent = start(schema=schema, stale_after=0.5, register_ttl=1)
+    silent.send(Heartbeat({"at_once": {"a": 8}, "types": ["a"]}))
+    eventually(lambda: limits_of(silent))
+    other = start(schema=schema, instance="here-2")
+    other.send(Heartbeat({"at_once": {}, "types": ["a"]}))
+    eventually(lambda: (limits_of(other) or {}).get("types") == {"a": (None, 8, 8, 8)})
+    assert registration(stack, prefix) is None
+
+    def both_have_half() -> bool:
+        told = [(one, limits_of(one)) for one in (silent, other)]
+        for one, limits in told:
+            now = (limits or {})["types"]["a"][2]
+            confirm(one, at_once={"a": now}, types=["a"])
+        return [limits["types"]["a"][2] for _, limits in told if limits] == [4, 4]
+
+    eventually(both_have_half)
+
+
 def test_it_follows_a_failover_of_redis(
     start: StartMaintenance, schema: str, prefix: str, tmp_path: Path
 ) -> None:

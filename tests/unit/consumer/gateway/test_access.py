@@ -1,14 +1,17 @@
 from __future__ import annotations
 
 import tomllib
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
 
 from consumer import cli
-from consumer.config.gateway_keys import hash_of
+from consumer.config.gateway_keys import GatewayKey, hash_of
+from consumer.config.key_file import add_key
 from consumer.config.loader import load_settings
 from consumer.errors import ConfigError
 from consumer.gateway.access import Access, Caller
@@ -94,6 +97,20 @@ def test_a_new_key_opens_the_gateway_that_has_its_table(tmp_path: Path) -> None:
 
 def _write_key(file: Path, name: str) -> Result:
     return CliRunner().invoke(cli.app, ["gateway", "--new-key", name, "--write", str(file)])
+
+
+def test_of_keys_that_are_added_at_once_none_is_lost(tmp_path: Path) -> None:
+    file = tmp_path / "oncepool.toml"
+    names = [f"key{n}" for n in range(8)]
+    together = Barrier(len(names))
+
+    def add(name: str) -> None:
+        together.wait(60)
+        add_key(file, name, GatewayKey(hash=hash_of(name * 16), roles=["send"]))
+
+    with ThreadPoolExecutor(len(names)) as pool:
+        list(pool.map(add, names))
+    assert sorted(tomllib.loads(file.read_text())["gateway"]["keys"]) == names
 
 
 def test_a_new_key_is_written_into_the_file_that_it_is_for(tmp_path: Path) -> None:

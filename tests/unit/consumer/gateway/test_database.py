@@ -18,11 +18,20 @@ from psycopg.pq import TransactionStatus
 
 from consumer.admin.journal import JournalBusy, JournalRefused, JournalUnreachable
 from consumer.gateway.database import DatabaseThreads
-from consumer.gateway.sources import SharedSource, outbox_source
+from consumer.gateway.sources import ANSWERED_WITHIN, AT_ONCE, LONG, SharedSource, outbox_source
 from feedback.contract.states import State
 from tests.support.gateway import FakeJournal
 from tests.support.loop_clock import stopped_clock
 from tests.support.thread_starts import refusing
+
+
+class Answer(str):
+    """What a statement said, whose one row says that the server takes writes."""
+
+    __slots__ = ()
+
+    def fetchone(self) -> tuple[str]:
+        return ("off",)
 
 
 class FakeConnection:
@@ -39,13 +48,13 @@ class FakeConnection:
     def fileno(self) -> int:
         return self._near.fileno()
 
-    def execute(self, text: str) -> str:
+    def execute(self, text: str) -> Answer:
         self.asked += 1
         if self.silent:
             self.wait()
         if self.transaction_status is TransactionStatus.UNKNOWN:
             raise psycopg.OperationalError("the connection is lost")
-        return text
+        return Answer(text)
 
     def wait(self) -> None:
         """Until something comes, which nothing does."""
@@ -323,7 +332,81 @@ def test_what_is_asked_meanwhile_is_one_statement() -> None:
         assert await others[1] == await others[2] == [known, None]
 
     play(scenario)
-    assert asked == [["a"], ["a", "b0", "b1", "b2"]]
+    assert asked == [["a"], ["a", "b1", "b2"]]  # nobody waits for b0 any more
+
+
+def test_each_statement_answers_those_it_was_about() -> None:
+    """Many ids are several statements: who asked for the first waits for none of the others."""
+    go, inside = threading.Event(), threading.Event()
+    sizes: list[int] = []
+
+    def look_up(_: Any, ids: Any) -> Any:
+        sizes.append(len(ids))
+        if "last" in ids:
+            inside.set()
+            go.wait(25)
+        return {}
+
+    async def scenario(server: FakeServer, database: DatabaseThreads) -> None:
+        source = SharedSource(database, look_up)
+        first = asyncio.create_task(source.read([f"a{n}" for n in range(AT_ONCE)]))
+        last = asyncio.create_task(source.read([*(f"b{n}" for n in range(9)), "last"]))
+        try:
+            async with asyncio.timeout(20):
+                assert await first == [None] * AT_ONCE
+            assert not last.done()
+        finally:
+            go.set()
+        assert await last == [None] * 10
+
+    play(scenario, threads=2)
+    assert sizes == [AT_ONCE, 10]
+
+
+async def _turns() -> None:
+    """What is due is done."""
+    for _ in range(20):
+        await asyncio.sleep(0)
+
+
+def test_nobody_waits_for_ever_for_what_others_have_asked() -> None:
+    """And of what nobody waits for any more the database is not asked."""
+    asked: list[list[str]] = []
+
+    class Slow:
+        """Its statements take their time."""
+
+        def __init__(self) -> None:
+            self.go = asyncio.Event()
+
+        async def run(self, work: Any, timeout: float, *, again: bool) -> Any:
+            work(None)
+            await self.go.wait()
+            return {}
+
+    def look_up(_: Any, ids: Any) -> Any:
+        asked.append(list(ids))
+
+    async def scenario() -> None:
+        later, threads = stopped_clock(), Slow()
+        source = SharedSource(threads, look_up)  # type: ignore[arg-type]
+        parts = [[f"{part}-{n}" for n in range(AT_ONCE)] for part in range(3)]
+        many = [asyncio.create_task(source.read(part)) for part in parts]
+        await _turns()
+        later(LONG)
+        await _turns()
+        assert asked == parts[:2]
+        later(ANSWERED_WITHIN)
+        await _turns()
+        assert all(one.done() for one in many)
+        for one in many:
+            with pytest.raises(JournalBusy, match="came to 0 of 500 within 9 s"):
+                await one
+        threads.go.set()
+        assert await source.read(["x"]) == [None]
+        assert asked == [*parts[:2], ["x"]]
+
+    asyncio.run(scenario())
 
 
 def test_an_error_is_told_to_all_who_asked() -> None:

@@ -29,7 +29,8 @@ class IdleConnection(SimpleNamespace):
     closed = False
     info = SimpleNamespace(transaction_status=TransactionStatus.IDLE)
 
-    def execute(self, _: str) -> None: ...
+    def execute(self, _: str) -> Any:
+        return SimpleNamespace(fetchone=lambda: ("off",))
 
     def close(self) -> None: ...
 

@@ -17,6 +17,7 @@ from consumer.gateway.rate_limit import RateLimit, WaitSlots
 from consumer.gateway.submission import is_sent, read_options, read_payload
 from feedback import errors
 from feedback.contract.states import State
+from feedback.status.status import Status
 from tests.support.gateway import AT, FakeJournal
 
 
@@ -227,6 +228,11 @@ def test_what_may_have_been_lost_is_sent_again(state: State, sent: bool) -> None
     same = FakeJournal().put("k", state, fingerprint=PAYLOAD.fingerprint.hex())
     assert is_sent(same, "a.b", PAYLOAD, now=AT) is sent
     assert is_sent(None, "a.b", PAYLOAD, now=AT)
+
+
+def test_what_is_said_of_a_message_that_could_not_be_read_keeps_no_request_from_going() -> None:
+    theirs = Status("a", "other", State.FAILED, "malformed", 1, 1, AT, journaled=False)
+    assert is_sent(theirs, "a.b", PAYLOAD, now=AT)
 
 
 def test_what_waits_beyond_its_time_is_sent_again() -> None:

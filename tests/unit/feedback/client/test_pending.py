@@ -57,8 +57,6 @@ def test_another_type_is_a_conflict_also_where_no_payloads_can_be_compared(
 
 
 def test_without_a_type_on_either_side_none_are_compared() -> None:
-    nameless = replace(status(State.FAILED, code="malformed"), type="")
-    assert submission().answer(nameless) is nameless
     found = status(State.DONE)
     assert Submission("a", "", fingerprint=None).answer(found) is found
 
@@ -101,7 +99,17 @@ def test_where_nobody_could_look_other_states_and_what_came_later_answer() -> No
     assert mine.answer(status(State.IN_DOUBT, at=later)) is not None
 
 
-@pytest.mark.parametrize("code", ["database_unavailable", "malformed", "handler_error"])
+@pytest.mark.parametrize("kind", ["", "t", "other"])
+def test_what_is_said_of_a_message_that_could_not_be_read_is_no_answer(kind: str) -> None:
+    """What is sent here can be read, so it was somebody else's, under the same id."""
+    found = replace(status(State.FAILED, code="malformed"), type=kind, journaled=False)
+    assert submission().answer(found) is None
+    assert Submission("a", "", fingerprint=None).answer(found) is found, "whose it is nobody knows"
+    own = replace(status(State.REJECTED, code="malformed"), type="t")
+    assert submission().answer(own) is own, "a handler's own code"
+
+
+@pytest.mark.parametrize("code", ["database_unavailable", "handler_error"])
 def test_after_failures_that_the_journal_never_saw_a_lower_run_answers(code: str) -> None:
     before = replace(status(State.FAILED, 5, code=code), journaled=code != "handler_error")
     mine = submission(before=StatusBefore.of(before))

@@ -388,6 +388,8 @@ def test_whatever_comes_is_read_or_malformed(
         {"time": datetime(2030, 1, 1)},  # noqa: DTZ001  (the case)
         {"reference": ""},
         {"extra": {"ce_id": "b"}},
+        {"extra": {"traceparent": b"\xff"}},
+        {"extra": {"ce_source": b"\xff"}},
     ],
 )
 def test_headers_for_refuses_what_a_consumer_would_refuse(arguments: dict[str, Any]) -> None:

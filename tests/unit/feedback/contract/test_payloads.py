@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from feedback.contract.payloads import encode_payload, parse_json, unstorable
+from feedback.contract.payloads import NoMemoryToParse, encode_payload, parse_json, unstorable
 
 JSON = "application/json"
 
@@ -137,5 +137,5 @@ def test_text_that_looks_like_numbers_is_no_longer_for_it(monkeypatch: pytest.Mo
 def test_json_that_there_is_no_memory_for_is_not_wrong() -> None:
     """Of a worker that really has none, see system/test_short_of_memory.py."""
     error = orjson.JSONDecodeError("Not enough memory to allocate buffer for parsing", "", 0)
-    with patch("orjson.loads", side_effect=error), pytest.raises(MemoryError):
+    with patch("orjson.loads", side_effect=error), pytest.raises(NoMemoryToParse):
         parse_json(b"{}")

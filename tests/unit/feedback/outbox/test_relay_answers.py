@@ -115,8 +115,16 @@ def test_a_status_of_another_type_is_that_of_another_request() -> None:
     [ended] = found(row(), theirs).ended
     assert (ended.type, ended.state, ended.code) == ("t", "undeliverable", "conflict")
     assert "of type other" in (ended.error or "")
-    nameless = replace(status(State.FAILED, "malformed", fingerprint=None), type="")
-    assert found(row(), nameless).ended[0].code == "malformed"
+
+
+@pytest.mark.parametrize("kind", ["", "t", "other"])
+def test_what_is_said_of_a_message_that_could_not_be_read_is_silence(kind: str) -> None:
+    """What a relay sends can be read, so it was somebody else's, under the same id."""
+    theirs = replace(status(State.FAILED, "malformed", fingerprint=None), type=kind)
+    assert found(row(), theirs) == NOTHING
+    assert found(row(due=True), theirs).again == [1]
+    assert found(row(due=True, tries=8), theirs).unanswered == [1]
+    assert found(row(state="unanswered"), theirs) == NOTHING
 
 
 def test_a_result_that_jsonb_has_no_form_for_is_left_out() -> None:
@@ -146,8 +154,9 @@ def test_what_was_sent_lately_is_looked_at_most_often_and_nothing_all_the_time()
 def test_a_failure_from_before_the_row_asks_for_another_run_and_the_next_one_ends_it() -> None:
     late = row(created_at=NOW + timedelta(seconds=1))
     old = status(State.FAILED, "handler_error")
-    assert found(late, old) == NOTHING._replace(later=[Later(1, 60.0, "000014")])
-    seen = late._replace(seen="000014")
+    [later] = found(late, old).later
+    assert later == Later(1, 60.0, f"000014 {NOW.isoformat()}")
+    seen = late._replace(seen=later.seen)
     assert found(seen, old) == NOTHING
     assert found(seen._replace(due=True), old).again == [1]
     assert found(seen, status(State.FAILED, "handler_error", run=2)).ended  # clocks may differ
@@ -156,10 +165,35 @@ def test_a_failure_from_before_the_row_asks_for_another_run_and_the_next_one_end
     assert found(late, record).ended
 
 
+def test_a_failure_from_before_a_send_is_not_that_sends() -> None:
+    """As of a `call` under the id of a row that waited for a relay."""
+    old = status(State.FAILED, "handler_error")
+    sent = row(created_at=NOW - timedelta(hours=2), sent_at=NOW + timedelta(seconds=2))
+    [later] = found(sent, old).later
+    seen = sent._replace(seen=later.seen)
+    assert found(seen, old) == NOTHING
+    assert found(seen._replace(due=True), old).again == [1]
+    assert found(seen._replace(state="unanswered"), old) == NOTHING, "nor later on"
+    assert found(seen, replace(old, at=NOW + timedelta(seconds=1), run=2)).ended, "its own"
+    assert found(sent._replace(sent_at=NOW + timedelta(seconds=1)), old).ended, "clocks differ"
+    assert found(sent._replace(state="unanswered"), old).ended, "no other run is to come"
+
+
+def test_a_failure_with_the_number_of_what_was_not_run_ends_a_row() -> None:
+    """Of what was not run the journal knows nothing, and counts on without it."""
+    sent = row(sent_at=NOW - timedelta(seconds=1), created_at=NOW - timedelta(hours=1))
+    refused = status(State.FAILED, "shutdown", run=2, journaled=False)
+    [later] = found(sent, refused).later
+    own = status(State.FAILED, "handler_error", run=2)
+    assert found(sent._replace(seen=later.seen), own).ended
+
+
 def test_a_failure_that_is_read_again_long_after_is_not_that_of_a_row_added_since() -> None:
     """As from the beginning of a results topic whose log was cut off at a failover."""
     later = row(created_at=NOW + timedelta(hours=1, seconds=1))
     assert found(later, status(State.FAILED, "handler_error", run=0)) == NOTHING
     own = later._replace(created_at=NOW + timedelta(hours=1))  # by a clock that is an hour ahead
     assert found(own, status(State.FAILED, "handler_error", run=0)).ended
+    waited = own._replace(sent_at=NOW + timedelta(hours=1, seconds=2))
+    assert found(waited, status(State.FAILED, "handler_error", run=0)) == NOTHING
     assert found(later, status(State.DONE, run=0)).ended, "no other record comes of it"

@@ -85,3 +85,11 @@ def test_whoever_asked_is_answered_by_the_next_outcome(events: list[str]) -> Non
         assert probe.up == (event == "ok")
         assert (probe.pause(1e9) is None) == probe.up
         waiting = False
+
+
+def test_it_is_news_where_a_server_that_let_nobody_in_does_not_answer_any_more() -> None:
+    probe = DatabaseHealth()
+    assert probe.failed(0.0, turned_away=True)
+    assert not probe.failed(1.0, turned_away=True)
+    assert probe.failed(2.0)
+    assert probe.failed(3.0, turned_away=True)

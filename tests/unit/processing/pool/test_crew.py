@@ -186,6 +186,45 @@ def test_a_worker_that_has_a_connection_again_is_not_cut_off_however_long_it_run
     assert not stats_of(pool).cut_off
 
 
+def test_a_server_that_lets_nobody_new_in_is_away_once_no_worker_has_a_session() -> None:
+    pool = pool_with(2)
+    pool.database(up=False, turned_away=True)
+    assert not pool.database_up, "none has connected yet"
+    pool.crew.connected(0, (1, "then"))
+    pool.crew.connected(1, (2, "then"))
+    assert pool.database_up
+    pool.database(up=False)
+    assert not pool.database_up, "nothing answers any more"
+
+    pool.database(up=False, turned_away=True)
+    pool.submit([record(0), record(1)])
+    first, second = takers(pool.plan(1.0))
+    pool.report(first, Report(0, [0], [], {}, {}, database_up=False))
+    assert pool.database_up
+    pool.report(second, Report(1, [0], [], {}, {}, database_up=False))
+    assert not pool.database_up
+    pool.database(up=False, turned_away=True)
+    assert not pool.database_up
+    assert takers(pool.plan(2.0)) == []
+    pool.database(up=True)
+    assert len(takers(pool.plan(3.0))) == 2
+
+
+def test_a_worker_tries_for_itself_where_nobody_looks_whether_the_database_is_there() -> None:
+    """As where no maintenance process can start."""
+    pool = pool_with(1)
+    pool.submit([record(0)])
+    pool.plan(1.0)
+    for n, now in enumerate((10.0, 20.0)):
+        pool.report(0, Report(n, [0], [], {}, {}, database_up=False))
+        pool.tick({}, now)
+        assert takers(pool.plan(now + 4.9)) == []
+        pool.tick({}, now + 4.9)
+        assert takers(pool.plan(now + 4.9)) == []
+        pool.tick({}, now + 5.0)
+        assert takers(pool.plan(now + 5.0)) == [0]
+
+
 def test_workers_that_have_nothing_to_do_are_not_cut_off() -> None:
     pool = pool_with(1)
     pool.submit([record(0)])

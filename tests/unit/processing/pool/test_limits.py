@@ -114,6 +114,27 @@ def done(pool: Pool, worker: int, chunk: int) -> None:
     pool.report(worker, Report(chunk, [], [], {}, {}, database_up=True))
 
 
+def test_nothing_is_needed_while_no_worker_starts() -> None:
+    """Others wait for what it is given, and it runs nothing."""
+    pool = pool_with(2)
+    pool.limit(given(few=(None, 4, 4, 4)))
+    pool.submit([record(n) for n in range(20)])
+    for worker, _, _ in sent(pool.plan(1.0)):
+        assert stats_of(pool).needs == {"few": 4}
+        pool.died(worker, "signal SIGKILL", None, 2.0)
+    assert stats_of(pool).needs == {"few": 4}, "it may be that others start"
+    for action in pool.plan(3.0):
+        if isinstance(action, Spawn):
+            pool.died(action.worker, "exit code 1", None, 4.0)
+    assert stats_of(pool).needs == {"few": 0}
+    assert stats_of(pool).at_once == {"few": 4}, "what it may have until it is told otherwise"
+    pool.limit(given(few=(None, 4, 0, 1)))
+    assert stats_of(pool).at_once == {"few": 0}, "its suspects are not kept a place"
+    start(pool, 60.0)
+    assert stats_of(pool).needs == {"few": 4}
+    assert stats_of(pool).at_once == {"few": 1}, "one of them may go now, whatever the limit says"
+
+
 def test_never_more_than_the_cap_is_in_flight_and_others_run_on() -> None:
     pool = pool_with(2)
     pool.limit_by_app({"few": 3})

@@ -352,7 +352,7 @@ def test_a_suspect_that_could_not_be_looked_up_stays_one() -> None:
 def test_while_the_database_is_away_the_rest_can_be_given_up() -> None:
     pool = pool_with(1)
     pool.submit([record(n) for n in range(3)])
-    pool.database_up = False
+    pool.database(up=False)
     assert pool.plan(1.0) == []
     assert [r[OFFSET] for r in pool.take_unstarted()] == [0, 1, 2]
     assert (pool.in_hand, pool.in_hand_bytes) == (0, 0)

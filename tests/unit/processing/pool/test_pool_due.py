@@ -209,10 +209,10 @@ def test_leases_of_all_that_is_in_hand_are_renewed_and_told_to_a_new_maintenance
 def test_none_are_wanted_while_the_database_is_away_or_from_the_stop_on() -> None:
     pool = pool_with()
     pool.ask(0.0)
-    pool.database_up = False
+    pool.database(up=False)
     assert frames(pool.ask(0.1), WantRows) == [WantRows(2, 0, {}, [])]
     assert pool.ask(0.2) == []
-    pool.database_up = True
+    pool.database(up=True)
     assert frames(pool.ask(0.3), WantRows) == [WantRows(3, 100, {}, [])]
     pool.stop()
     assert frames(pool.ask(0.4), WantRows) == [WantRows(4, 0, {}, [])]

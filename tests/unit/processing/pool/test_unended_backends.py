@@ -144,6 +144,18 @@ def test_messages_behind_them_do_not_fill_the_bound(played: Played) -> None:
     assert pool.lanes.kept_back.now.messages_behind == pool.in_hand - 3
 
 
+def test_messages_that_only_a_decoder_reads_stay(played: Played) -> None:
+    """Nobody could run them from a row: parked they would be dead letters, though all is well."""
+    pool, bound = played.pool, played.pool.settings.max_in_hand
+    [(_, other, _)] = played.sent(100.0)
+    played.report(1, other)
+    pool.submit([record(10 + n, b"a") for n in range(bound // 2)])
+    played.plan(100.0)
+    assert pool.may_exceed(100.0)
+    assert pool.take_excess(100.0, ["topic"]) == []
+    assert pool.take_excess(100.0, ["another"]) != []
+
+
 def test_partitions_whose_messages_stand_behind_them_are_known(played: Played) -> None:
     pool = played.pool
     [(_, other, _)] = played.sent(100.0)

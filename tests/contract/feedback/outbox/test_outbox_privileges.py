@@ -1,0 +1,110 @@
+"""Users who have what docs/producers.md says that they need, and no more."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import psycopg
+import pytest
+
+from feedback import outbox
+from feedback.outbox.checks import problems
+from feedback.outbox.migrations import migrate
+from stack import Stack
+from tests.support.outbox import Outbox
+from tests.support.own_database import OwnDatabase
+from tests.support.relay_process import RelayProcess
+from tests.support.waiting import eventually
+
+SCHEMA = "oncepool_outbox"
+RELAY = """
+GRANT USAGE ON SCHEMA oncepool_outbox TO {0};
+GRANT SELECT, INSERT, UPDATE ON oncepool_outbox.shards TO {0};
+GRANT SELECT, UPDATE, DELETE ON oncepool_outbox.requests TO {0};
+GRANT SELECT, INSERT ON oncepool_outbox.finished, oncepool_outbox.inbox TO {0};
+"""
+PROGRAM = """
+GRANT USAGE ON SCHEMA oncepool_outbox TO {0};
+GRANT SELECT ON oncepool_outbox.finished, oncepool_outbox.senders TO {0};
+GRANT SELECT, INSERT, DELETE ON oncepool_outbox.requests TO {0};
+"""
+
+
+class Place(NamedTuple):
+    """A database with an outbox, and users of it."""
+
+    url: str
+    relay: str
+    program: str
+
+    def of(self, user: str) -> str:
+        """Its URL for a user."""
+        return f"{self.url}{'&' if '?' in self.url else '?'}options=-c%20role%3D{user}"
+
+
+@pytest.fixture
+def place(own_database: OwnDatabase, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    monkeypatch.setenv("ONCEPOOL_OUTBOX_SCHEMA", SCHEMA)
+    name = uuid.uuid4().hex[:8]
+    made = Place(own_database.url, f"relay_{name}", f"program_{name}")
+    with psycopg.connect(made.url, autocommit=True) as connection:
+        migrate(connection, SCHEMA, [])
+        for user, grants in ((made.relay, RELAY), (made.program, PROGRAM)):
+            connection.execute(f"CREATE ROLE {user}".encode())
+            connection.execute(grants.format(user).encode())
+    yield made
+    with psycopg.connect(made.url, autocommit=True) as connection:
+        for user in (made.relay, made.program):
+            connection.execute(f"DROP OWNED BY {user}; DROP ROLE {user}".encode())
+
+
+def test_a_relay_sends_with_no_more_than_it_needs(
+    place: Place, stack: Stack, topic: Callable[..., str], prefix: str, tmp_path: Path
+) -> None:
+    with psycopg.connect(place.of(place.program)) as connection:
+        outbox.add(connection, "t", {}, request_id="a")
+    environment = {
+        "ONCEPOOL_OUTBOX_DATABASE_URL": place.of(place.relay),
+        "ONCEPOOL_OUTBOX_SCHEMA": SCHEMA,
+        "ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS": stack.kafka,
+        "ONCEPOOL_KAFKA_TOPIC": topic(),
+        "ONCEPOOL_REDIS_URL": stack.redis,
+        "ONCEPOOL_REDIS_PREFIX": prefix,
+    }
+    box = Outbox(place.url, SCHEMA)
+    with RelayProcess(environment, tmp_path / "log") as relay:
+
+        def is_sent() -> bool:
+            assert relay.process.poll() is None, relay.log
+            return bool(box.rows()[0]["state"] == "sent")
+
+        eventually(is_sent, 60, lambda: relay.log)
+    box.connection.close()
+
+
+def test_the_check_finds_nothing_wrong_and_says_what_it_has_not_looked_at(place: Place) -> None:
+    for user, unlooked in ((place.relay, ["schema_version", "senders"]),
+                           (place.program, ["schema_version"])):  # fmt: skip
+        with psycopg.connect(place.of(user)) as connection:
+            found = problems(connection, SCHEMA)
+        assert not any(problem.wrong for problem in found)
+        assert [name for name in unlooked if f".{name} can't be read" in str(found)] == unlooked
+        assert len(found) == len(unlooked)
+
+
+@pytest.mark.parametrize(
+    "taken,named",
+    [
+        ("USAGE ON SCHEMA oncepool_outbox", "schema oncepool_outbox can't be used"),
+        ("SELECT ON oncepool_outbox.requests", "oncepool_outbox.requests can't be read"),
+    ],
+)
+def test_the_check_names_what_a_user_lacks(place: Place, taken: str, named: str) -> None:
+    with psycopg.connect(place.url, autocommit=True) as connection:
+        connection.execute(f"REVOKE {taken} FROM {place.relay}".encode())
+    with psycopg.connect(place.of(place.relay)) as connection:
+        found = problems(connection, SCHEMA)
+    assert [named in problem.text for problem in found if problem.wrong] == [True]

@@ -41,6 +41,8 @@ class _Reading:
     """Below it records are read again."""
     begun: int = 0
     """Those from here on may have been begun by others."""
+    left: bool = False
+    """Who had it before has let it go in peace, and may be at those yet."""
     gap: UnfinishedGap | None = None
     """As it was found."""
     given_up: int | None = None
@@ -85,7 +87,7 @@ class Unfinished:
             if (gap := gaps.get(place)) is not None:
                 reading.next = reading.first = gap.mark
                 reading.floor, reading.gap = gap.committed, gap
-                reading.begun = gap.begun or 0
+                reading.begun, reading.left = gap.begun or 0, gap.begun is not None
                 reading.committed = gap.committed
                 # What was begun may have been filled in here: see marks.py.
                 reading.told = LowMark(gap.mark, gap.times)
@@ -128,11 +130,13 @@ class Unfinished:
 
     def marked(self, place: Place, records: Sequence[Record]) -> list[Record]:
         """The records to deliver, those that are read again marked as such."""
-        floor, begun = self._read[place].floor, self._read[place].begun
+        reading = self._read[place]
+        floor, begun, left = reading.floor, reading.begun, reading.left
         if records[0][OFFSET] >= floor:
             return list(records)
         return [
-            read_again(r, begun=r[OFFSET] >= begun) if r[OFFSET] < floor else r for r in records
+            read_again(r, begun=r[OFFSET] >= begun, left=left) if r[OFFSET] < floor else r
+            for r in records
         ]
 
     def floor(self, place: Place) -> int:

@@ -3,9 +3,9 @@
 A plain tuple, because marshal carries nothing else, with the places named below. `headers` is
 None where the client library could not read them (the message is malformed). `type` is the
 `ce_type` header where main could read it as UTF-8, else None. `claim` is the order under which
-this instance has claimed a row of the waiting queue, None for a message, READ_AGAIN or NOT_BEGUN
-for one that somebody had taken before and may not have finished; a row's first header is `ce_id`,
-and its partition and offset are NOWHERE: its message's place stands in the row.
+this instance has claimed a row of the waiting queue, None for a message, and READ_AGAIN, NOT_BEGUN
+or LEFT_BEGUN for one that somebody had taken before and may not have finished; a row's first header
+is `ce_id`, and its partition and offset are NOWHERE: its message's place stands in the row.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Record: TypeAlias = tuple[
     bytes | None,  # value
     Headers | None,
     str | None,  # type
-    int | None,  # claim, READ_AGAIN or NOT_BEGUN
+    int | None,  # claim, READ_AGAIN, NOT_BEGUN or LEFT_BEGUN
 ]
 
 TOPIC: Final = 0
@@ -46,6 +46,9 @@ this process. Whoever had it may have run it."""
 NOT_BEGUN: Final = -2
 """The same of one that nobody has begun and not finished: whoever had it last said so when it let
 the partition go."""
+
+LEFT_BEGUN: Final = -3
+"""The same of one that whoever had it last had begun then, and may be at yet."""
 
 _OVERHEAD: Final = 64  # what a message without any content counts for
 HEADER_SIZE: Final = 160
@@ -92,12 +95,22 @@ def is_read_again(record: Record) -> bool:
 
 def may_have_begun(record: Record) -> bool:
     """Whether a message is read again that may have been begun and not finished."""
-    return record[CLAIM] == READ_AGAIN
+    return record[CLAIM] in (READ_AGAIN, LEFT_BEGUN)
 
 
-def read_again(record: Record, *, begun: bool = True) -> Record:
-    """The same message as one that is read again; `begun`: it may have been begun."""
-    return (*record[:CLAIM], READ_AGAIN if begun else NOT_BEGUN)
+def may_be_under_way(record: Record) -> bool:
+    """Whether a message is read again that its old owner, alive then, may be at yet."""
+    return record[CLAIM] == LEFT_BEGUN
+
+
+def read_again(record: Record, *, begun: bool = True, left: bool = False) -> Record:
+    """The same message as one that is read again.
+
+    `begun`: it may have been begun; `left`: by who has let its partition go, and lived then.
+    """
+    if not begun:
+        return (*record[:CLAIM], NOT_BEGUN)
+    return (*record[:CLAIM], LEFT_BEGUN if left else READ_AGAIN)
 
 
 def perhaps_done(record: Record) -> Record:

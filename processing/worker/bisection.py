@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 
 import psycopg
 
-from feedback.contract.record import may_have_begun
+from feedback.contract.record import may_be_under_way
 from feedback.contract.states import State
 from feedback.journal.database_errors import Overtaken, is_lock_race, is_race
 from feedback.status.status import StatusWrite
@@ -239,7 +239,7 @@ class Bisection:
             self._halves(tasks, chunk, apart)
         elif tasks and (_has_end(tasks[0], chunk) or isinstance(error, Overtaken)):
             chunk.give_back(tasks, alone=True)
-        elif tasks and may_have_begun(tasks[0].record):
+        elif tasks and may_be_under_way(tasks[0].record):
             # A row would undo that run, and let what follows come before it.
             self._log.warning(
                 "locked by others, perhaps by a run of it where it was before: it is tried again",
@@ -310,7 +310,7 @@ class Bisection:
 
 def _locked_elsewhere(error: BaseException, tasks: Sequence[Task]) -> bool:
     """Whether one alone met a lock that its own run may hold where it was before."""
-    return len(tasks) == 1 and has_waited(error) and may_have_begun(tasks[0].record)
+    return len(tasks) == 1 and has_waited(error) and may_be_under_way(tasks[0].record)
 
 
 def _has_end(task: Task, chunk: ChunkRun) -> bool:

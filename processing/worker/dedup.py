@@ -18,6 +18,7 @@ from feedback.contract.record import (
     Record,
     is_due,
     is_read_again,
+    may_be_under_way,
     may_have_begun,
 )
 from feedback.contract.states import EXPIRED, FINAL, INSTANCE_DIED, DeadLetterReason, State
@@ -120,7 +121,7 @@ def called_elsewhere(task: Task, found: Mapping[str, StoredRequest]) -> bool:
     return (
         stored is not None
         and stored.state == State.RUNNING
-        and may_have_begun(task.record)
+        and may_be_under_way(task.record)
         and made_by(task, stored)
     )
 

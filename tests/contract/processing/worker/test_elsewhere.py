@@ -66,7 +66,7 @@ def settle(bench: Bench, state: str = "done") -> None:
 def test_a_call_that_is_under_way_comes_back_with_what_follows_it(
     bench: Bench, ran: list[str]
 ) -> None:
-    first = read_again(bench.record("a", "charge", {}, key=KEY))
+    first = read_again(bench.record("a", "charge", {}, key=KEY), left=True)
     records = [first, *(bench.record(name, "one", "", key=KEY) for name in "bc")]
     claimed(bench, first)
     report = bench.run(*records, bench.record("other", "one", "", key=b"other"))
@@ -81,7 +81,7 @@ def test_a_call_that_is_under_way_comes_back_with_what_follows_it(
 
 
 def test_what_follows_it_and_only_ends_comes_back_as_well(bench: Bench) -> None:
-    first = read_again(bench.record("a", "charge", {}, key=KEY))
+    first = read_again(bench.record("a", "charge", {}, key=KEY), left=True)
     claimed(bench, first)
     late = {"ce_expirytime": "2020-01-01T00:00:00Z"}
     report = bench.run(first, bench.record("late", "charge", {}, key=KEY, **late))
@@ -101,12 +101,12 @@ def test_a_doubt_is_told_as_it_stood_where_nobody_has_sent_it_again(bench: Bench
     assert resent > again
 
 
-@pytest.mark.parametrize("case", ["resend", "not begun", "no key"])
+@pytest.mark.parametrize("case", ["resend", "not begun", "no key", "died"])
 def test_others_are_answered_by_the_row(bench: Bench, case: str) -> None:
     record = bench.record("a", "charge", {}, key=None if case == "no key" else KEY)
     claimed(bench, record)
     if case != "resend":
-        record = read_again(record, begun=case == "no key")
+        record = read_again(record, begun=case != "not begun", left=case != "died")
     report = bench.run(record)
     assert (report.elsewhere, report.returned) == (None, [])
     assert bench.state("a") == ("running", "ok")
@@ -117,7 +117,7 @@ def test_what_meets_a_lock_comes_back_instead_of_waiting_in_the_queue(
     bench: Bench, ran: list[str], company: bool
 ) -> None:
     """That lock may be of its own run."""
-    first = read_again(bench.record("a", "one", "lock", key=KEY))
+    first = read_again(bench.record("a", "one", "lock", key=KEY), left=True)
     records = [first, bench.record("b", "one", "", key=KEY)]
     if company:
         records.append(bench.record("other", "one", "", key=b"other"))

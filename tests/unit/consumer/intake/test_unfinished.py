@@ -16,7 +16,7 @@ from consumer.intake.offset_metadata import (
     token_of,
 )
 from consumer.intake.unfinished import NEVER, Unfinished
-from feedback.contract.record import OFFSET, Record, is_read_again, may_have_begun
+from feedback.contract.record import OFFSET, Record, is_read_again, may_be_under_way, may_have_begun
 from tests.support.consumer_records import records
 
 A = ("t", 0)
@@ -253,6 +253,13 @@ def test_what_was_not_begun_is_told_to_be_so() -> None:
     delivered = reader.read(3, 4, 5, 6, 7)
     assert [r[OFFSET] for r in delivered if is_read_again(r)] == [3, 4, 5, 6]
     assert [r[OFFSET] for r in delivered if may_have_begun(r)] == [5, 6]
+
+
+def test_only_who_let_go_in_peace_may_be_at_it_yet() -> None:
+    for begun, under_way in ((5, [5, 6]), (None, [])):
+        reader = Reader(UnfinishedGap(3, 7, begun=begun))
+        delivered = reader.read(3, 4, 5, 6, 7)
+        assert [r[OFFSET] for r in delivered if may_be_under_way(r)] == under_way
 
 
 def test_what_others_may_have_begun_is_not_called_otherwise_by_who_gives_it_up_unstarted() -> None:

@@ -60,7 +60,6 @@ class Pool:
         self.totals = ReportTotals()
         self.in_hand = 0
         self.in_hand_bytes = 0
-        self._reached, self._turned_away = True, False
         self.stopping = False
         """No new chunk is sent any more."""
         self.claiming = True
@@ -82,12 +81,8 @@ class Pool:
 
     @property
     def database_up(self) -> bool:
-        """Whether requests can be journaled.
-
-        The maintenance process says so. Where the server is there and lets nobody new in, it says
-        nothing of workers' sessions: these are tried until none is left.
-        """
-        return self._reached or (self._turned_away and self.crew.connected_before)
+        """Whether requests can be journaled."""
+        return self.crew.database_up
 
     # Work
 
@@ -254,9 +249,7 @@ class Pool:
 
     def database(self, *, up: bool, turned_away: bool = False) -> None:
         """The maintenance process has looked whether the database can be reached."""
-        self._reached, self._turned_away = up, turned_away
-        for worker in self.workers.values():
-            worker.resume()
+        self.crew.database(up=up, turned_away=turned_away)
 
     @property
     def probing(self) -> bool:

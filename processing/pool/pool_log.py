@@ -101,4 +101,4 @@ class PoolLog:
             self._log.info(f"database reached{again}: intake opens")
         elif not up and before:
             self._log.error("database away: intake stops until it is reached again")
-        self._database_seen = self._database_seen or up
+        self._database_seen = self._database_seen or up or before

@@ -84,8 +84,7 @@ class Supervisor:
         self._at_work = AtWork(self._pool, self._processes)
         self._next_tick = 0.0
         self._next_counts = 0.0
-        self._database_was_up = True
-        """As the log has it."""
+        self._database_was_up = True  # as the log has it
         self._refusing: str | None = None
         self._working = False
         done = self._pool.departures.done
@@ -327,10 +326,8 @@ class Supervisor:
                     self._pool_log.journal_missing(detail)
                 if self._working or event.ok:
                     self._pool.database(up=event.ok)
-                    self._note_database()
             case DatabaseState(up, _, turned_away):
                 self._pool.database(up=up, turned_away=turned_away)
-                self._note_database()
             case DueRows(order, rows):
                 self._pool.claimed(order, rows, now)
             case CancelAsked():

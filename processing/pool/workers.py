@@ -49,6 +49,7 @@ class Workers:
         self.respawn = RestartBackoff(DIED)
         self.deaths: Counter[str] = Counter()
         """Workers that were not told to end, by cause."""
+        self._reached, self._turned_away = True, False
         self._next = 0
         self._retiring: dict[int, None] = {}
         """Workers that shall be replaced, the first of them as soon as another is ready."""
@@ -88,8 +89,14 @@ class Workers:
         return bool(serving) and all(worker.cut_off for worker in serving)
 
     @property
-    def connected_before(self) -> bool:
-        """One has a session that it has not found lost."""
+    def database_up(self) -> bool:
+        """Whether what they are given can be journaled.
+
+        The maintenance process says so. Where the server is there and lets nobody new in, it says
+        nothing of workers' sessions: these are tried until each was found lost.
+        """
+        if self._reached or not self._turned_away:
+            return self._reached
         return any(worker.backends and not worker.cut_off for worker in self.serving)
 
     @property
@@ -119,6 +126,12 @@ class Workers:
             self._next += 1
             missing -= 1
         return actions
+
+    def database(self, *, up: bool, turned_away: bool) -> None:
+        """The maintenance process has looked whether the database can be reached."""
+        self._reached, self._turned_away = up, turned_away
+        for worker in self.all.values():
+            worker.resume()
 
     def connected(self, number: int, backend: Backend) -> None:
         """A worker has another connection, on which nothing was done yet."""

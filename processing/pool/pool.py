@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TypeAlias
 
-from feedback.contract.record import TOPIC, Record, is_due, kind_of, size_of
+from feedback.contract.record import Record, kind_of, size_of
 from processing.ipc.channel import WrongFrame
 from processing.ipc.frames import (
     NO_ORDER,
@@ -109,16 +109,14 @@ class Pool:
 
         Of types that are paused or that others run; of other limited types what waits beyond ten
         times the cap, so that none fills the pool; rows of which others could run more; and what
-        stands behind requests that wait for a dead worker's session: but for messages of the topics
-        `decoded`, which only user code can read, so that they cannot wait anywhere else.
+        stands behind what is tried after a pause. `decoded`: topics that only user code can read.
         """
         records = [*self._elsewhere, *self.lanes.take_apart(self.caps.elsewhere)]
         waiting = self.lanes.waiting
         allowed = {kind: self._queue.may_wait(kind, waiting) for kind in waiting}
         records += [*self.lanes.take_excess(allowed), *self._queue.hoarded(now)]
         self._elsewhere.clear()
-        excess = self._unended.excess(now)
-        if behind := {id(r) for r in excess if is_due(r) or r[TOPIC] not in decoded}:
+        if behind := set(map(id, self._unended.excess(now, decoded))):
             records += self.lanes.take_out(lambda record: id(record) in behind)
         self._forget(records, done=False)
         return records

@@ -10,13 +10,13 @@ more rarely where there are hundreds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from itertools import islice
 from typing import Final
 
 from feedback.backend import Backend
 from feedback.backoff import Backoff
-from feedback.contract.record import Record
+from feedback.contract.record import TOPIC, Record
 from processing.ipc.frames import Suspect
 from processing.pool.actions import Action, Unended
 from processing.pool.kept_back import KeptBack
@@ -130,17 +130,19 @@ class UnendedBackends:
         late = self._give_back_at is not None and now >= self._give_back_at
         return kept.messages_behind > self._most or (kept.due_behind > 0 and late)
 
-    def excess(self, now: float) -> list[Record]:
+    def excess(self, now: float, decoded: Collection[str] = ()) -> list[Record]:
         """What stands behind those, never went to a worker, and is not to wait for them here.
 
         Messages that would fill the bound, down to half of what may stand there, and claimed rows.
+        Those of the topics `decoded` only user code can read: they cannot wait anywhere else.
         """
         if not self.may_exceed(now):
             return []
         records: list[Record] = []
         if (messages := self._kept_back.now.messages_behind) > self._most:
             many = messages - self._most // 2
-            records += islice(self._kept_back.behind(due=False), many)
+            some = islice(self._kept_back.behind(due=False), many)
+            records += (record for record in some if record[TOPIC] not in decoded)
         if self._give_back_at is not None and now >= self._give_back_at:
             self._give_back_at = now + GIVE_BACK_EVERY
             records += self._kept_back.behind(due=True)

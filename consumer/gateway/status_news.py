@@ -87,6 +87,8 @@ class StatusNews:
                     return
             try:
                 self._write([one for writes, _ in parts for one in writes])
+            except Exception:
+                log.exception("statuses were not written")
             finally:
                 for _, told in parts:
                     if told.set_running_or_notify_cancel():

@@ -128,8 +128,12 @@ class Workers:
         return actions
 
     def database(self, *, up: bool, turned_away: bool) -> None:
-        """The maintenance process has looked whether the database can be reached."""
-        self._reached, self._turned_away = up, turned_away
+        """The maintenance process has looked whether the database can be reached.
+
+        That it lets nobody in after it had not answered, as while it starts, speaks for no session.
+        """
+        stood = self._reached or self._turned_away
+        self._reached, self._turned_away = up, turned_away and stood
         for worker in self.all.values():
             worker.resume()
 

@@ -16,7 +16,6 @@ from datetime import UTC, datetime
 
 import psycopg
 
-from feedback.contract.record import may_be_under_way
 from feedback.contract.states import State
 from feedback.journal.database_errors import Overtaken, is_lock_race, is_race
 from feedback.status.status import StatusWrite
@@ -26,7 +25,6 @@ from processing.worker.bad_luck import (
     REDO,
     ConnectionLostEachTime,
     failed_by,
-    has_waited,
     held_up,
     pause_after,
 )
@@ -216,16 +214,15 @@ class Bisection:
         error, met = (raised.error, raised.tasks) if isinstance(raised, Struck) else (raised, tasks)
         luck.tries -= 1
         chunk.tries.lost(t.index for t in chunk.open(met))
-        late = chunk.locked_out(error, handlers=handlers)
-        if late or not luck.tries or _locked_elsewhere(error, tasks):
+        if chunk.locked_out(error, handlers=handlers) or not luck.tries:
             self._give_way(error, tasks, chunk, apart)
             return []
         self._log.debug("redone from the look-up", why=safe_text(error))
         if is_lock_race(error) and len(tasks) > 1:
             # The same chunk would meet the same other one again: fewer locks are held at once.
             middle = len(tasks) // 2
-            self._transact(tasks[:middle], chunk, apart)
-            return tasks[middle:]
+            self._transact(chunk.open(tasks[:middle]), chunk, apart)
+            return chunk.open(tasks[middle:])
         chunk.clear()
         time.sleep(pause_after(REDO - luck.tries))
         return tasks
@@ -239,14 +236,6 @@ class Bisection:
             self._halves(tasks, chunk, apart)
         elif tasks and (_has_end(tasks[0], chunk) or isinstance(error, Overtaken)):
             chunk.give_back(tasks, alone=True)
-        elif tasks and may_be_under_way(tasks[0].record):
-            # A row would undo that run, and let what follows come before it.
-            self._log.warning(
-                "locked by others, perhaps by a run of it where it was before: it is tried again",
-                request_id=tasks[0].envelope.id, type=tasks[0].envelope.type,
-                error=safe_text(error),
-            )  # fmt: skip
-            chunk.leave_elsewhere(tasks)
         elif tasks:
             self._decide(tasks[0], held_up(error, tasks[0].run), chunk, apart)
 
@@ -306,11 +295,6 @@ class Bisection:
                 raise
             self._log.error("nobody can say what was committed", error=describe(error))
             return None
-
-
-def _locked_elsewhere(error: BaseException, tasks: Sequence[Task]) -> bool:
-    """Whether one alone met a lock that its own run may hold where it was before."""
-    return len(tasks) == 1 and has_waited(error) and may_be_under_way(tasks[0].record)
 
 
 def _has_end(task: Task, chunk: ChunkRun) -> bool:

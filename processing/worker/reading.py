@@ -111,11 +111,17 @@ def _timeout(handler: Handler, envelope: Envelope, limits: Limits) -> float:
 
 
 def _plain_fingerprint(task: Task, handler: Handler) -> bytes | None:
-    """The fingerprint without code of the user's; None where only that can make it."""
+    """The fingerprint without code of the user's; None where only that can make it.
+
+    And where there is no memory for it, so that what ends its worker each time comes to an end.
+    """
     e = task.envelope
     if e.payload is None or handler.custom_fingerprint:
         return None
-    return fingerprint(e.type, e.payload, e.options.content_type)
+    try:
+        return fingerprint(e.type, e.payload, e.options.content_type)
+    except MemoryError:
+        return None
 
 
 def _parse(task: Task, handler: Handler, limits: Limits) -> None:

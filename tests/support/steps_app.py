@@ -40,9 +40,6 @@ def wait_for(file: str) -> None:
 def step(payload: dict[str, Any], tx: psycopg.Cursor[Any], request: Request[Any]) -> None:
     """One row, in the order of its key."""
     _entered(request)
-    if "lock" in payload:
-        tx.execute("SELECT pg_advisory_xact_lock(hashtext(%s))", (payload["lock"],))
-        wait_for(payload["ends"])
     rest(payload)
     tx.execute(
         f"INSERT INTO {TABLE} (id, key, number) VALUES (%s, %s, %s)",

@@ -48,24 +48,6 @@ def test_what_follows_a_call_waits_for_its_end(bench: Bench, steps: Steps, tmp_p
     assert steps.entries["first"] == steps.entries["second"] == 1
 
 
-def test_what_follows_a_transaction_with_locks_waits_for_its_end(
-    bench: Bench, steps: Steps, tmp_path: Path
-) -> None:
-    """The new owner enters it, too, and meets those locks."""
-    ends = tmp_path / "ends"
-    old, new = handed_over(bench, steps, "step", ends=str(ends), lock="k")
-
-    def given_way() -> bool:
-        return new.log.count("locked by others") >= 2 or steps.entries["second"] > 0
-
-    eventually(given_way, WAIT, lambda: new.log)
-    ends.touch()
-    assert old.process.wait(WAIT) == 0
-    assert bench.client.wait("second", WAIT).state == "done"
-    assert new.stop() == 0
-    assert [name for name, _, _ in steps.effects] == ["first", "second"]
-
-
 def test_a_stop_does_not_wait_for_a_call_elsewhere(
     bench: Bench, steps: Steps, tmp_path: Path
 ) -> None:

@@ -149,7 +149,7 @@ class SendWaves:
             if not reports or producer.ended or self._clock() >= last:
                 return
             missing = {row.lane for row in wave if row.seq in sent.known and not sent.has(row)}
-            rows = [row for row in rows if row.seq not in reports and row.lane not in missing]
+            rows = [row for row in rows if row.seq not in sent.known and row.lane not in missing]
 
     def _ready(self, properties: Properties) -> RowProducer | None:
         """A producer; None where there can be none, which is kept in mind."""

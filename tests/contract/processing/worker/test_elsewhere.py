@@ -110,24 +110,3 @@ def test_others_are_answered_by_the_row(bench: Bench, case: str) -> None:
     report = bench.run(record)
     assert (report.elsewhere, report.returned) == (None, [])
     assert bench.state("a") == ("running", "ok")
-
-
-@pytest.mark.parametrize("company", [False, True])
-def test_what_meets_a_lock_comes_back_instead_of_waiting_in_the_queue(
-    bench: Bench, ran: list[str], company: bool
-) -> None:
-    """That lock may be of its own run."""
-    first = read_again(bench.record("a", "one", "lock", key=KEY), left=True)
-    records = [first, bench.record("b", "one", "", key=KEY)]
-    if company:
-        records.append(bench.record("other", "one", "", key=b"other"))
-    with psycopg.connect(bench.url) as old:
-        old.execute("SELECT pg_advisory_xact_lock(hashtext('lock'))")
-        report = bench.run(*records)
-        assert (report.elsewhere, report.alone, sorted(report.returned)) == ([0], [0], [0, 1])
-        assert bench.rows() == ({"other": ("done", "ok")} if company else {})
-        assert report.held_up is not None
-        assert report.held_up[0] > 0
-    bench.run(*records[:2])
-    assert ran[-2:] == ["a", "b"]
-    assert bench.rows().keys() >= {"a", "b"}

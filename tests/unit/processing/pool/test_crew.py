@@ -193,10 +193,6 @@ def test_a_server_that_lets_nobody_new_in_is_away_once_no_worker_has_a_session()
     pool.crew.connected(0, (1, "then"))
     pool.crew.connected(1, (2, "then"))
     assert pool.database_up
-    pool.database(up=False)
-    assert not pool.database_up, "nothing answers any more"
-
-    pool.database(up=False, turned_away=True)
     pool.submit([record(0), record(1)])
     first, second = takers(pool.plan(1.0))
     pool.report(first, Report(0, [0], [], {}, {}, database_up=False))

@@ -142,14 +142,15 @@ class SendWaves:
             sent.add(reports, alone=properties is one_by_one or len(wave) == 1)
             if properties is together:
                 lanes = {row.lane for row in wave if _is_doubted(reports.get(row.seq))}
-                again = [row for row in wave if row.lane in lanes and not sent.has(row)]
+                begun = [row for row in wave if row.seq in reports]
+                again = [row for row in begun if row.lane in lanes and not sent.has(row)]
                 self._send(one_by_one, again, end, sent)
             if not all(report.taken for report in reports.values()):
                 return
             if not reports or producer.ended or self._clock() >= last:
                 return
             missing = {row.lane for row in wave if row.seq in sent.known and not sent.has(row)}
-            rows = [row for row in rows if row.seq not in sent.known and row.lane not in missing]
+            rows = [row for row in rows if row.seq not in reports and row.lane not in missing]
 
     def _ready(self, properties: Properties) -> RowProducer | None:
         """A producer; None where there can be none, which is kept in mind."""

@@ -6,13 +6,14 @@ server up as often. Where nobody reads an answer before the end they may as well
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, cast
 
 import psycopg
 from psycopg.abc import PQGen
 from psycopg.generators import send
+from psycopg.pq.abc import PGresult
 
 AT_MOST = 100
 """Statements that are kept back: their texts are in memory until they are sent."""
@@ -35,6 +36,18 @@ class GatheringPipeline(psycopg.Pipeline):
             self.command_queue.append(partial(self.pgconn.send_query_params, statement, None))
             self.result_queue.append(None)
 
+    def put(self, cursor: psycopg.Cursor[Any], send: Callable[..., None], *statement: Any) -> None:
+        """A handler's statement, which `send` gives to libpq; its answer is its cursor's."""
+        commands: Any = self.command_queue
+        while commands:
+            commands.popleft()()
+            self._kept += 1
+        send(*statement)
+        self._kept += 1
+        self.result_queue.append((cursor, None))
+        if self._kept >= AT_MOST:
+            self._conn.wait(self._communicate_gen())
+
     def _communicate_gen(self) -> PQGen[None]:
         commands: Any = self.command_queue
         self._kept += len(commands)
@@ -46,3 +59,11 @@ class GatheringPipeline(psycopg.Pipeline):
             self._kept = 0
             yield from super()._communicate_gen()
             yield from send(self.pgconn)  # all of it, or the answers would be waited for in vain
+
+    def _process_results(self, queued: Any, results: list[PGresult]) -> None:
+        """As psycopg's; but what a cursor would be told nobody reads: see `GuardedCursor`."""
+        if queued is None or queued[1] is not None:
+            super()._process_results(queued, results)
+        else:
+            cursor: Any = queued[0]
+            cursor._check_results(results)  # noqa: SLF001 - as psycopg's

@@ -19,6 +19,7 @@ import psycopg
 from psycopg import sql
 
 from processing.handlers.errors import OncepoolError
+from processing.worker.repeating_cursor import RepeatingCursor
 from processing.worker.sql_noise import without_noise
 
 _ENDS = re.compile(
@@ -123,7 +124,7 @@ class Failures:
             self.last = error
 
 
-class GuardedCursor(psycopg.Cursor[Any]):
+class GuardedCursor(RepeatingCursor):
     """A psycopg cursor in the worker's transaction."""
 
     failures = Failures()
@@ -160,10 +161,11 @@ class GuardedCursor(psycopg.Cursor[Any]):
         """Lets go of the last request's result."""
         self._reset()
 
-    def execute(self, query: Any, *args: Any, **options: Any) -> GuardedCursor:
+    def execute(self, query: Any, params: Any = None, **options: Any) -> GuardedCursor:
         """As psycopg's; refuses transaction control."""
         try:
-            super().execute(check(query, self._conn, self.failures), *args, **options)
+            if options or params is None or not self.run_again(query, params):
+                super().execute(check(query, self._conn, self.failures), params, **options)
         except psycopg.Error as error:
             self.failures.note(error)
             raise

@@ -60,7 +60,7 @@ def work(handler: str, count: int, tally: Tally) -> None:
     """So many pieces."""
     for number in range(count):
         if handler == "bench.cpu.mixed":
-            tally.add(burn_mixed(number))
+            tally.add(each=burn_mixed(number))
         else:
             PIECES[handler]()
             tally.add()

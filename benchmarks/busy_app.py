@@ -40,4 +40,4 @@ app.handler("bench.cpu.capped", max_at_once=1)(counted(PIECES["bench.cpu.1000"])
 @app.handler("bench.cpu.mixed")
 def mixed(_payload: dict[str, Any]) -> None:
     """1, 10 or 100 ms, counted in milliseconds."""
-    _tallies[0].add(burn_mixed(next(_numbers)))
+    _tallies[0].add(each=burn_mixed(next(_numbers)))

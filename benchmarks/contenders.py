@@ -70,8 +70,8 @@ class Contender:
     instances: int = 1
     """Of Oncepool, in one group."""
 
-    def run(self, where: RunNames, handler: str, count: int, unit: float = 1.0) -> Measured:
-        """Does `count` requests; where it is TALLIED, each of about `unit` counts."""
+    def run(self, where: RunNames, handler: str, count: int) -> Measured:
+        """Does `count` requests."""
         each = 1 if self.reads else where.workers  # who reads nothing is told how much is its own
         count = max(100, int(count * self.share)) // each * each
         warm = max(WARM_LEAST, int(count * WARM_UP)) // each * each
@@ -80,28 +80,34 @@ class Contender:
             started = [
                 stack.enter_context(one) for one in self._processes(where, handler, count, warm)
             ]  # fmt: skip
-            watch = stack.enter_context(closing(self._watch(where, unit)))
+            watch = stack.enter_context(closing(self._watch(where)))
             if load is not None:
                 until_shared_out(where.stack.kafka, where.name, *started)
                 load.write(warm)
                 load.let_in()
             before = watch.until(warm, started)
+            first = self._counted(where, before)
             if load is not None:
                 load.write(count)
             begun = used([p.pid for p in started], where.stack.data, watch.own)
             self._begin(load, started)
-            done = watch.until(warm + count, started) - before
+            done = watch.until(warm + count, started)
             ended = used([p.pid for p in started], where.stack.data, watch.own)
             for process in started:
                 process.send_signal(signal.SIGTERM)
             for process in started:
                 process.wait(60)
-        first, last = (before + part * count * unit for part in (SETTLED, FULL))
+        all_of_it = self._counted(where, done) - first
+        begin, end = (first + part * all_of_it for part in (SETTLED, FULL))
         if self.table == TALLIED:
-            rate = rate_between(marks(where.tally), first, last)
+            rate = rate_between(marks(where.tally), begin, end)
         else:
-            rate = rate_within(where, self.table, int(first), int(last))
-        return Measured(rate, per_request(begun, ended, done))
+            rate = rate_within(where, self.table, int(begin), int(end))
+        return Measured(rate, per_request(begun, ended, all_of_it))
+
+    def _counted(self, where: RunNames, requests: int) -> int:
+        """What so many requests, all that are done, have counted."""
+        return marks(where.tally)[-1].done if self.table == TALLIED else requests
 
     def _load(self, where: RunNames, handler: str) -> HeldLoad | None:
         if not self.reads:
@@ -109,11 +115,10 @@ class Contender:
         kind = self.kind or handler
         return HeldLoad(where.stack.kafka, where.name, kind, ordered=self.ordered)
 
-    def _watch(self, where: RunNames, unit: float) -> ProgressWatch:
+    def _watch(self, where: RunNames) -> ProgressWatch:
         if self.table != TALLIED:
             return RowsWatch(where, self.table)
-        # Of what differs nobody knows beforehand how much it is in all.
-        return TallyWatch(where.tally, unit, 1.0 if unit == 1 else FULL)
+        return TallyWatch(where.tally)
 
     def _begin(self, load: HeldLoad | None, started: Sequence[subprocess.Popen[bytes]]) -> None:
         if load is not None:

@@ -32,8 +32,6 @@ class Case:
     """The type of its requests."""
     count: int
     """Requests of a run."""
-    unit: float = 1.0
-    """What a request counts, on average."""
 
 
 FRAMEWORK_TRIES = 3
@@ -97,7 +95,7 @@ class Contest:
         case = self._sized(self.cases[next(iter(options.case or self.cases))], options)
         say("warming up")
         with place(local, options.workers) as where:
-            self.sides[0].run(where, case.handler, case.count // 2, case.unit)
+            self.sides[0].run(where, case.handler, case.count // 2)
 
     def _runs(
         self, local: Stack, case: Case, sides: Sequence[Contender], workers: int, rounds: int
@@ -115,7 +113,7 @@ class Contest:
         for _ in range(FRAMEWORK_TRIES if side.framework else 1):
             with place(local, workers, side.tree) as where:
                 try:
-                    return side.run(where, case.handler, case.count, case.unit)
+                    return side.run(where, case.handler, case.count)
                 except RuntimeError as error:
                     say(f"{what}: failed, {error}")
                     failure = error

@@ -1,9 +1,9 @@
 """How often something was done, counted where it is done, by any number of processes.
 
-A process appends a line to a file of its own for each STEP of what it does, in calls or in another
-unit: the time (seconds of the clock that all processes share) and how much it has done so far. What
-is done at this moment stands in eight bytes of another file. So a rate is known without a row, a
-status or a question to anybody, at some 150 ns a call.
+A process appends a line to a file of its own for each STEP of what it does, in requests or in
+another unit: the time (seconds of the clock that all processes share) and how much it has done so
+far. How many requests that were until this moment stands in eight bytes of another file. So a rate
+is known without a row, a status or a question to anybody, at some 150 ns a call.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ class Tally:
         self._step = step or int(os.environ.get(STEP_GIVEN, STEP))
         self._told = 0
         self._done = 0
+        self._requests = 0
         path = Path(os.environ[FOLDER]) / f"{os.getpid()}-{time.monotonic_ns()}"
         self._file = path.open("a", buffering=1)
         with path.with_suffix(NOW).open("w+b") as file:
@@ -45,9 +46,10 @@ class Tally:
             file.flush()
             self._now = memoryview(mmap.mmap(file.fileno(), 8)).cast("Q")
 
-    def add(self, amount: int = 1) -> None:
-        """So much more."""
-        self._now[0] = self._done = self._done + amount
+    def add(self, requests: int = 1, each: int = 1) -> None:
+        """So many more, of which each counts so much."""
+        self._now[0] = self._requests = self._requests + requests
+        self._done += requests * each
         if self._done - self._told >= self._step:
             self._told = self._done
             self._file.write(f"{time.monotonic()} {self._done}\n")
@@ -74,7 +76,7 @@ def marks(folder: Path) -> list[Mark]:
 
 
 def counted(folder: Path) -> int:
-    """What was done so far, in all."""
+    """Requests so far, in all."""
     found = (path.read_bytes() for path in folder.glob(f"*{NOW}"))
     return sum(int.from_bytes(done, sys.byteorder) for done in found)
 

@@ -25,34 +25,28 @@ class ProgressWatch(ABC):
     own: frozenset[int] = frozenset()
     """Processes of PostgreSQL's that work for it."""
 
-    def __init__(self, unit: float = 1.0, share: float = 1.0) -> None:
-        """Each request counts `unit`; of what is waited for, `share` is enough."""
-        self._unit = unit
-        self._share = share
-
     @abstractmethod
     def done(self) -> int:
-        """So much, so far."""
+        """Requests, so far."""
 
     @abstractmethod
     def close(self) -> None:
         """Lets go of what it looks with."""
 
     def until(self, requests: int, started: Sequence[subprocess.Popen[bytes]]) -> int:
-        """Waits for so many, and returns how much is done.
+        """Waits for so many, and returns how many are done.
 
         Raises RuntimeError where a process ends before, or it takes longer than LONGEST.
         """
-        enough = requests * self._unit * self._share
         end = time.monotonic() + LONGEST
         pause = POLL
         while True:
             over = any(p.poll() is not None for p in started)  # one that ends may have done all
             found = self.done()
-            if found >= enough:
+            if found >= requests:
                 return found
             if over or time.monotonic() > end:
-                raise RuntimeError(f"{enough:g} were not done; {found} were")
+                raise RuntimeError(f"{requests} were not done; {found} were")
             time.sleep(pause)
             pause = min(pause * 1.5, MOST)
 
@@ -60,8 +54,7 @@ class ProgressWatch(ABC):
 class TallyWatch(ProgressWatch):
     """Of handlers that count."""
 
-    def __init__(self, folder: Path, unit: float = 1.0, share: float = 1.0) -> None:
-        super().__init__(unit, share)
+    def __init__(self, folder: Path) -> None:
         self._folder = folder
 
     def done(self) -> int:
@@ -75,7 +68,6 @@ class RowsWatch(ProgressWatch):
     """Of a table with a row for each that is done."""
 
     def __init__(self, where: RunNames, table: str) -> None:
-        super().__init__()
         self._query = sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(where.schema, table))
         self._connection = psycopg.connect(where.stack.database, autocommit=True)
         # Else others than its own process would count for it.

@@ -87,7 +87,7 @@ class StatusNews:
                     return
             try:
                 self._write([one for writes, _ in parts for one in writes])
-            except Exception:
+            except Exception:  # the journal is right, and this thread goes on
                 log.exception("statuses were not written")
             finally:
                 for _, told in parts:
@@ -100,11 +100,8 @@ class StatusNews:
                         " has the changes", statuses=len(writes))  # fmt: skip
             return
         wrong: list[str] = []
-        try:
-            with StatusPublisher(self._settings, wrong.append) as publisher:
-                publisher.publish(writes)
-        except Exception as error:  # noqa: BLE001 - the journal is right, and the thread goes on
-            wrong.append(repr(error))
+        with StatusPublisher(self._settings, wrong.append) as publisher:
+            publisher.publish(writes)
         if wrong:
             self._breaker.failed(self._clock())
             log.warning(wrong[0])

@@ -19,7 +19,7 @@ JSON: Final = "application/json"
 """The content type of a message that names none."""
 MAX_NAME: Final = 200  # characters of an id, a type or a reference
 LONGEST_DELAY: Final = timedelta(days=3653)  # ten years: what lies further ahead is a mistake
-_CLOCKS_APART: Final = timedelta(hours=1)
+CLOCKS_APART: Final = timedelta(hours=1)
 """By which a producer's clock may be ahead: its brokers take no more of it."""
 
 # Headers that the contract gives a meaning to, beside id, type and reply channel.
@@ -68,7 +68,7 @@ NO_OPTIONS: Final = OptionalHeaders()
 
 def is_too_far(at: float) -> bool:
     """Whether a time, seconds after the epoch, lies further ahead than anything may wait."""
-    return at > clock.time() + (LONGEST_DELAY + _CLOCKS_APART).total_seconds()
+    return at > clock.time() + (LONGEST_DELAY + CLOCKS_APART).total_seconds()
 
 
 def check_name(what: str, name: str, id: str | None = None) -> str:

@@ -30,7 +30,7 @@ from processing.pool.dispatch import Dispatch
 from processing.pool.lanes import Lanes
 from processing.pool.limits import TypeLimits
 from processing.pool.report_totals import ReportTotals
-from processing.pool.unended_backends import UnendedBackends
+from processing.pool.trying_again import TryingAgain
 from processing.pool.waiting_queue import WaitingQueue
 from processing.pool.worker_deaths import left_by, suspects_of_report
 from processing.pool.worker_state import Worker
@@ -52,7 +52,7 @@ class Pool:
         self.caps = TypeLimits()
         self.crew = Workers(settings)
         self.calls = SeatedCalls(self.lanes, self.crew, settings.kill_gap)
-        self._unended = UnendedBackends(self.lanes.kept_back, settings.max_in_hand)
+        self._trying_again = TryingAgain(self.lanes.kept_back, settings.max_in_hand)
         self._queue = WaitingQueue(settings, self.lanes, self.caps, self.crew)
         self._dispatch = Dispatch(
             self.lanes, self.crew, self.calls, self._queue.wants, settings.instance
@@ -102,7 +102,7 @@ class Pool:
         """Whether there may be something for `take_excess`."""
         if self._elsewhere or self.caps.most or self.wants.may_hoard(now):
             return True
-        return self._unended.may_exceed(now)
+        return self._trying_again.may_exceed(now)
 
     def take_excess(self, now: float, decoded: Collection[str] = ()) -> list[Record]:
         """Gives up records that cannot start here soon.
@@ -116,7 +116,7 @@ class Pool:
         allowed = {kind: self._queue.may_wait(kind, waiting) for kind in waiting}
         records += [*self.lanes.take_excess(allowed), *self._queue.hoarded(now)]
         self._elsewhere.clear()
-        if behind := set(map(id, self._unended.excess(now, decoded))):
+        if behind := set(map(id, self._trying_again.excess(now, decoded))):
             records += self.lanes.take_out(lambda record: id(record) in behind)
         self._forget(records, done=False)
         return records
@@ -178,7 +178,7 @@ class Pool:
     def plan(self, now: float) -> list[Action]:
         """What to do now: start missing workers, fill free ones."""
         self._forget(self.departures.give_up(self.lanes))
-        actions = self._unended.tend(now)
+        actions = self._trying_again.tend(now)
         if not self.stopping:
             actions += self.crew.spawn_missing(now)
         if self.stopping or not self.database_up or not len(self.lanes):
@@ -217,7 +217,7 @@ class Pool:
         if not worker.seats.taken:
             del worker.backends[:-1]  # what the next chunk may have to do with
         if chunk.suspect is not None and report.database_up:
-            self._unended.looked_up(chunk.suspect, report.unended, refused=report.refused)
+            self._trying_again.looked_up(chunk.suspect, report.unended, refused=report.refused)
         whole = not back and not chunk.gone  # as nearly always
         done = chunk.records if whole else chunk.take_done(back)
         for kind, count, seconds in done_by_kind(done, report.times):
@@ -276,7 +276,7 @@ class Pool:
             if not worker.leaving and worker.ready:
                 self.crew.respawn.died(now)
             return []
-        self._unended.left_by(number, worker.backends)
+        self._trying_again.left_by(number, worker.backends)
         left = left_by(worker, running, now, cause, self.token)
         self.crew.respawn.died(now, blamed=bool(left.blamed))
         for chunk, suspects in left.chunks:

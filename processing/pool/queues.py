@@ -6,7 +6,7 @@ Lanes whose first record may share a chunk, places that go alone, and places of 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from typing import TypeAlias
 
@@ -211,21 +211,8 @@ class Queues:
         self.sort(self.later.take())
 
     def try_look_ups(self) -> set[int]:
-        """Those suspects may be looked up, until one is refused again.
-
-        Returns the lanes of those.
-        """
-        lanes, tried = set[int](), False
-        for place in self.later.take():
-            first = self.first_of(place)
-            if first.suspect is None or not self.unended.isdisjoint(first.suspect.backends):
-                self.later.append(place)
-                continue
-            if not isinstance(place, Held):
-                lanes.add(place)
-            self.alone.put(share_of(first.record), place)
-            tried = True
-        self.refusing = tried  # else nothing is left here
+        """Those suspects may be looked up, until one is refused again; the lanes of those."""
+        lanes, self.refusing = self._try(self._was_refused)  # where none is, nothing is left here
         return lanes
 
     def try_elsewhere(self) -> set[int]:
@@ -233,17 +220,30 @@ class Queues:
 
         Returns the lanes of those.
         """
-        lanes, self.elsewhere = set[int](), False
+        barred = self._cannot_be_looked_up
+        lanes, tried = self._try(lambda first: first.elsewhere and not barred(first))
+        self.elsewhere = tried or any(self.first_of(place).elsewhere for place in self.later)
+        return lanes
+
+    def _was_refused(self, first: Held) -> bool:
+        suspect = first.suspect
+        if suspect is None or not suspect.refused:
+            return False
+        return self.unended.isdisjoint(suspect.backends)
+
+    def _try(self, may_be: Callable[[Held], bool]) -> tuple[set[int], bool]:
+        """Queues what may be tried of what waits: (the lanes of those, whether there was any)."""
+        lanes, tried = set[int](), False
         for place in self.later.take():
             first = self.first_of(place)
-            self.elsewhere |= first.elsewhere
-            if not first.elsewhere or self._cannot_be_looked_up(first):
+            if not may_be(first):
                 self.later.append(place)
                 continue
+            tried = True
             if not isinstance(place, Held):
                 lanes.add(place)
             self.alone.put(share_of(first.record), place)
-        return lanes
+        return lanes, tried
 
     def first_of(self, place: Place) -> Held:
         """The record of a place that goes next."""

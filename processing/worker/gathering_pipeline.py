@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import psycopg
 from psycopg.abc import PQGen
@@ -17,6 +17,13 @@ from psycopg.pq.abc import PGresult
 
 AT_MOST = 100
 """Statements that are kept back: their texts are in memory until they are sent."""
+
+
+class _Unread(NamedTuple):
+    """What psycopg queues for a statement that was prepared before."""
+
+    cursor: psycopg.Cursor[Any]
+    prepared_now: None
 
 
 class GatheringPipeline(psycopg.Pipeline):
@@ -37,14 +44,17 @@ class GatheringPipeline(psycopg.Pipeline):
             self.result_queue.append(None)
 
     def put(self, cursor: psycopg.Cursor[Any], send: Callable[..., None], *statement: Any) -> None:
-        """A handler's statement, which `send` gives to libpq; its answer is its cursor's."""
+        """A handler's statement, which `send` gives to libpq; `cursor` is not told its answer.
+
+        Nobody may read that in here, see `GuardedCursor`.
+        """
         commands: Any = self.command_queue
         while commands:
             commands.popleft()()
             self._kept += 1
         send(*statement)
         self._kept += 1
-        self.result_queue.append((cursor, None))
+        self.result_queue.append(_Unread(cursor, None))
         if self._kept >= AT_MOST:
             self._conn.wait(self._communicate_gen())
 
@@ -61,9 +71,9 @@ class GatheringPipeline(psycopg.Pipeline):
             yield from send(self.pgconn)  # all of it, or the answers would be waited for in vain
 
     def _process_results(self, queued: Any, results: list[PGresult]) -> None:
-        """As psycopg's; but what a cursor would be told nobody reads: see `GuardedCursor`."""
-        if queued is None or queued[1] is not None:
+        """As psycopg's; of what was `put` it is only looked whether it failed."""
+        if type(queued) is not _Unread:
             super()._process_results(queued, results)
         else:
-            cursor: Any = queued[0]
+            cursor: Any = queued.cursor
             cursor._check_results(results)  # noqa: SLF001 - as psycopg's

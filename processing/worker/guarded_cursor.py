@@ -142,6 +142,27 @@ class GuardedCursor(RepeatingCursor):
         self._refuse_untold()
         return super().statusmessage
 
+    @property
+    def description(self) -> list[psycopg.Column] | None:
+        """As psycopg's."""
+        self._refuse_untold()
+        return super().description
+
+    def results(self) -> Iterator[Any]:
+        """As psycopg's."""
+        self._refuse_untold()
+        return super().results()
+
+    def set_result(self, index: int) -> Any:
+        """As psycopg's."""
+        self._refuse_untold()
+        return super().set_result(index)
+
+    def nextset(self) -> bool | None:
+        """As psycopg's."""
+        self._refuse_untold()
+        return super().nextset()
+
     def _fetch_pipeline(self) -> None:
         """As psycopg's: before a result is read, in whatever pipeline."""
         self._refuse_untold()

@@ -8,6 +8,7 @@ from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
 
 from feedback.backoff import Backoff
+from feedback.contract.headers import CLOCKS_APART
 from feedback.contract.payloads import unstorable, write_json
 from feedback.contract.states import NOT_RUN, State
 from feedback.outbox.names import CONFLICT, WINDOW
@@ -23,8 +24,6 @@ MOST_BYTES: Final = 8 * 1024 * 1024
 """Of statuses, or of result records, that are taken at once; and one more. Ends are written with
 their results, and a parameter of a statement has room for 1 GB."""
 _REFUSED: Final = Backoff(1.0, 30.0)
-_CLOCKS_APART: Final = timedelta(hours=1)
-"""Brokers take no messages of producers whose clocks are ahead by more."""
 _SENT_BEFORE: Final = timedelta(seconds=1)
 """By which consumers' clocks may be behind the outbox's: what failed so short before a send counts
 as failed since. Behind by more, failures of what waited for longer ask for one run more."""
@@ -247,7 +246,7 @@ def _says_nothing(row: SentRow, status: Status) -> bool:
     Only what failed has another record later: of all else the journal keeps to what it said.
     """
     record = status.state is State.FAILED and not status.run
-    old = record and status.at < row.asked_at - _CLOCKS_APART
+    old = record and status.at < row.asked_at - CLOCKS_APART
     return old or status.of_no_request or status.state is State.ACCEPTED
 
 

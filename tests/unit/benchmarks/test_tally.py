@@ -24,6 +24,16 @@ def test_a_tally_tells_steps_and_keeps_what_is_beyond(
     assert marks(tmp_path)[-1].done == 51
 
 
+def test_what_counts_more_is_one_request_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TALLY", str(tmp_path))
+    tally = Tally(step=1)
+    for milliseconds in (1, 100, 10):
+        tally.add(each=milliseconds)
+    assert (counted(tmp_path), marks(tmp_path)[-1].done) == (3, 111)
+
+
 def test_the_rate_lies_between_two_amounts() -> None:
     found = [Mark(1, 10), Mark(2, 20), Mark(4, 100), Mark(9, 110)]
     assert rate_between(found, 15, 90) == 40

@@ -27,6 +27,27 @@ def left_open(payload: Any, tx: psycopg.Cursor[Any]) -> None:
         raise RuntimeError
 
 
+def answer_to(what: str, request_id: str, tx: psycopg.Cursor[Any], schema: str) -> Any:
+    """What a handler reads of its statements."""
+    match what:
+        case "rows":
+            return tx.execute("SELECT 5").fetchone()[0]  # type: ignore[index]
+        case "count":
+            tx.execute(f"UPDATE {schema}.effects SET id = id WHERE id = 'nobody'")
+            return tx.rowcount
+        case "anyhow":
+            with contextlib.suppress(psycopg.Error):
+                return tx.execute("SELECT 5").fetchone()[0]  # type: ignore[index]
+        case "sets":
+            inserted = f"INSERT INTO {schema}.more VALUES (%s) RETURNING id"
+            tx.executemany(inserted, [(request_id,), ("too",)], returning=True)
+            return [one.fetchone()[0] for one in tx.results()]  # type: ignore[index]
+        case "columns":
+            tx.execute("SELECT %s::int AS number", (5,))
+            return [column.name for column in tx.description or ()]
+    return None
+
+
 def make_app(schema: str, url: str) -> App:  # noqa: C901 - a list of what handlers do
     app = App()
 
@@ -46,14 +67,8 @@ def make_app(schema: str, url: str) -> App:  # noqa: C901 - a list of what handl
             case {"swallow": statement}:
                 with contextlib.suppress(psycopg.Error):
                     tx.execute(statement)
-            case {"read": "rows"}:
-                return tx.execute("SELECT 5").fetchone()[0]  # type: ignore[index]
-            case {"read": "count"}:
-                tx.execute(f"UPDATE {schema}.effects SET id = id WHERE id = 'nobody'")
-                return tx.rowcount
-            case {"read": "anyhow"}:
-                with contextlib.suppress(psycopg.Error):
-                    return tx.execute("SELECT 5").fetchone()[0]  # type: ignore[index]
+            case {"read": what}:
+                return answer_to(what, request.id, tx, schema)
             case {"many": count}:
                 for n in range(count):
                     tx.execute(f"INSERT INTO {schema}.more VALUES (%s)", (f"{request.id} {n}",))
@@ -172,6 +187,15 @@ def test_one_that_reads_an_answer_is_run_again_without_a_pipeline(
     others(bench)
     [(found,)] = bench.query(f"SELECT result FROM {bench.schema}.requests WHERE id = 'n30'")
     assert (found, ran["n30"]) == (result, 2)
+
+
+@pytest.mark.parametrize("what", ["sets", "columns"])
+def test_so_are_all_that_read_what_is_prepared(bench: Bench, what: str) -> None:
+    run(bench, **{name: {"read": what} for name in names(60)[20:]})
+    others(bench)
+    results = dict(bench.query(f"SELECT id, result FROM {bench.schema}.requests"))
+    for name in names(60)[20:]:
+        assert results[name] == ([name, "too"] if what == "sets" else ["number"])
 
 
 def test_a_handler_may_read_answers_in_a_pipeline_of_its_own(bench: Bench) -> None:

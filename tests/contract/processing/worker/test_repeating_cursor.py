@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import threading
 from collections.abc import Callable, Iterator
+from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -114,10 +117,12 @@ def test_what_is_run_again_looks_as_with_psycopgs_cursor(
 
 
 def known_cursor(connection: psycopg.Connection[Any], query: str, params: Any) -> CountingCursor:
-    """A cursor that runs this statement again."""
+    """A cursor that runs this statement again; what it has done so far is undone."""
     cursor = CountingCursor(connection)
     for _ in range(TIMES):
+        connection.pgconn.exec_(b"BEGIN")
         cursor.execute(query, params)
+        connection.pgconn.exec_(b"ROLLBACK")
     assert cursor.again
     cursor.again = 0
     return cursor
@@ -150,6 +155,74 @@ def test_parameters_are_dumped_as_somebody_said_since(
         assert cursor.execute("SELECT %s::text", ("é",)).fetchall() == [(said,)]
 
 
+def test_times_come_in_the_zone_of_now(connection: psycopg.Connection[Any]) -> None:
+    """The zone is said by a statement that is run again, as each request says its own."""
+    said, asked = "SELECT set_config('TimeZone', %s, false)", "SELECT to_timestamp(%s)"
+    cursor = CountingCursor(connection)
+    for n in range(TIMES):
+        cursor.execute(said, (f"Etc/GMT-{n}",))
+        (moment,) = cursor.execute(asked, (0.0,)).fetchall()[0]
+        assert moment.hour == n
+    assert cursor.again
+
+
+def test_intervals_are_dumped_for_the_style_of_now(connection: psycopg.Connection[Any]) -> None:
+    negative, asked = ([timedelta(days=-1, hours=23)],), "SELECT %s::interval[]::text"
+    cursor = known_cursor(connection, asked, negative)
+    connection.execute("SET IntervalStyle TO sql_standard")
+    theirs = psycopg.Cursor[Any](connection).execute(asked, negative).fetchall()
+    assert cursor.execute(asked, negative).fetchall() == theirs
+    assert cursor.again
+
+
+def test_what_can_be_dumped_once_is_dumped_once(connection: psycopg.Connection[Any]) -> None:
+    """Also where the types of the other parameters are others than before."""
+    query = "INSERT INTO things VALUES ('once' || %s, %s, %s) RETURNING data"
+    cursor = known_cursor(connection, query, ("", 5, Jsonb([])))
+    once = Jsonb(iter([1, 2]), dumps=lambda one: json.dumps(list(one)))
+    assert cursor.execute(query, ("!", 70_000, once)).fetchall() == [([1, 2],)]
+    assert cursor.again
+
+
+class HandingLock:
+    """A connection's lock; whenever the test's own thread lets go of it, another one has a turn."""
+
+    def __init__(self, turn: Callable[[], object]) -> None:
+        self._lock = threading.Lock()
+        self._turn = turn
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(self, *_: object) -> None:
+        self._lock.release()
+        if threading.current_thread() is threading.main_thread():
+            other = threading.Thread(target=self._turn)
+            other.start()
+            other.join(60)
+
+
+def test_statements_of_two_threads_stay_their_own(connection: psycopg.Connection[Any]) -> None:
+    """One cursor may be given to both: each of its statements holds the connection's lock."""
+    mine, others = "SELECT 1, %s::int", "SELECT 2, %s::int"
+    cursor = CountingCursor(connection)
+    for _ in range(2):
+        cursor.execute(mine, (1,), prepare=True)
+        cursor.execute(others, (1,), prepare=True)
+    cursor._repeated.clear()
+    connection.lock = HandingLock(lambda: cursor.execute(others, (1,)))  # type: ignore[assignment]
+    cursor.execute(mine, (1,))
+    known = {text: one.query for text, one in cursor._repeated.items()}
+    assert known == {text: text.replace("%s", "$1").encode() for text in (mine, others)}
+
+
+def test_an_old_answer_is_let_go_of(connection: psycopg.Connection[Any]) -> None:
+    cursor = known_cursor(connection, "UPDATE things SET n = %s", (1,))
+    cursor.execute("SELECT repeat('x', 1000)")
+    cursor.execute("UPDATE things SET n = %s", (1,))
+    assert cursor._tx.pgresult is None
+
+
 def test_rows_are_made_as_the_cursor_is_told(connection: psycopg.Connection[Any]) -> None:
     cursor = known_cursor(connection, "SELECT %s::text AS word", ("x",))
     cursor.row_factory = dict_row
@@ -179,6 +252,7 @@ def test_a_transaction_begins_where_the_connection_is_to_begin_one(
     connection: psycopg.Connection[Any],
 ) -> None:
     cursor = known_cursor(connection, "UPDATE things SET n = %s WHERE id = 'a'", (9,))
+    cursor.execute("UPDATE things SET n = %s WHERE id = 'a'", (9,))
     connection.autocommit = False
     cursor.execute("UPDATE things SET n = %s WHERE id = 'a'", (10,))
     connection.rollback()

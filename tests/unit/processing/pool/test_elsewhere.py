@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from feedback.contract.record import OFFSET
-from processing.pool.unended_backends import EACH_LOOK, LOOK_ELSEWHERE, SHARE
+from processing.pool.trying_again import EACH_LOOK, LOOK_ELSEWHERE, SHARE
 from tests.support.played_pool import Played, record
 
 

@@ -7,7 +7,7 @@ from itertools import pairwise
 import pytest
 
 from feedback.contract.record import OFFSET
-from processing.pool.unended_backends import GIVE_BACK_EVERY, LONGEST_PAUSE
+from processing.pool.trying_again import GIVE_BACK_EVERY, LONGEST_PAUSE
 from tests.support.played_pool import START, Played, due, record, wants
 
 

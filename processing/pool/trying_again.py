@@ -37,7 +37,7 @@ GIVE_BACK_EVERY: Final = 10.0
 and this one claims them again where none does."""
 
 
-class UnendedBackends:
+class TryingAgain:
     """What workers say of them, and when to try again."""
 
     def __init__(self, kept_back: KeptBack, max_in_hand: int) -> None:

@@ -10,7 +10,7 @@ from feedback.contract.record import OFFSET, Record, claim_of
 from processing.ipc.frames import RunChunk
 from processing.pool.actions import Send, Unended
 from processing.pool.backlog import Backlog, backlogs_of
-from processing.pool.unended_backends import GIVE_BACK_EVERY, LOOK_AGAIN
+from processing.pool.trying_again import GIVE_BACK_EVERY, LOOK_AGAIN
 from processing.stuck_sessions import SAY_AGAIN
 from tests.support.played_pool import START, Played, due, record, wants
 

@@ -17,7 +17,7 @@ from benchmarks.load import HeldLoad
 from benchmarks.membership import until_shared_out
 from benchmarks.report import say
 from benchmarks.signalled import BEGIN
-from benchmarks.tally import marks, rate_between
+from benchmarks.tally import counted, marks, rate_between
 from benchmarks.watch import ProgressWatch, RowsWatch, TallyWatch
 
 WARM_UP, WARM_LEAST = 0.1, 24
@@ -107,7 +107,7 @@ class Contender:
 
     def _counted(self, where: RunNames, requests: int) -> int:
         """What so many requests, all that are done, have counted."""
-        return marks(where.tally)[-1].done if self.table == TALLIED else requests
+        return counted(where.tally).done if self.table == TALLIED else requests
 
     def _load(self, where: RunNames, handler: str) -> HeldLoad | None:
         if not self.reads:

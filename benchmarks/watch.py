@@ -58,7 +58,7 @@ class TallyWatch(ProgressWatch):
         self._folder = folder
 
     def done(self) -> int:
-        return counted(self._folder)
+        return counted(self._folder).requests
 
     def close(self) -> None:
         """Nothing is open."""

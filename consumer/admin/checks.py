@@ -79,7 +79,8 @@ def check_kafka(settings: Settings) -> list[Finding]:
             count = len(cluster.topics[topic].partitions)
             findings.append(Finding("kafka", "ok", f"topic {topic}: {count} partitions"))
         else:
-            name = "kafka_topics" if topic in settings.kafka_topics else "kafka_results_topic"
+            of_clients = "kafka_topic" if topic == settings.kafka_topic else "kafka_results_topic"
+            name = "kafka_topics" if topic in settings.kafka_topics else of_clients
             advice = f"run `oncepool topics create`, or correct {name}"
             findings.append(Finding("kafka", "wrong", f"topic {topic} does not exist", advice))
     there = [topic for topic in settings.kafka_topics if topic in cluster.topics]

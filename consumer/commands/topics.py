@@ -27,7 +27,9 @@ def create(settings: Settings, json: JsonOption = False) -> None:
 
     They take messages with payloads of max_payload. Those that are there already stay as they are.
     """
-    settings.require("kafka_bootstrap_servers", "kafka_topics")
+    settings.require(
+        "kafka_bootstrap_servers", *(() if settings.kafka_topic else ("kafka_topics",))
+    )
     client = admin_client(settings)
     metadata(client, settings)
     results = create_topics(

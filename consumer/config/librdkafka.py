@@ -1,19 +1,15 @@
-"""librdkafka properties that the commit-first protocol owns, and which properties are secret."""
+"""librdkafka properties that the commit-first protocol owns, and which are secret. Pure."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from consumer.config.property_twins import TWINS
 
 FORBIDDEN = {
-    "bootstrap.servers": "set kafka_bootstrap_servers instead",
-    "metadata.broker.list": "set kafka_bootstrap_servers instead",
-    "group.id": "set kafka_group instead",
-    "group.protocol": "set kafka_protocol instead",
-    "partition.assignment.strategy": "set kafka_assignor instead",
-    "session.timeout.ms": "set kafka_session_timeout instead (classic protocol only)",
-    "max.poll.interval.ms": "set kafka_max_poll_interval instead",
-    "auto.offset.reset": "set auto_offset_reset instead",
     "enable.auto.commit": (
         "offsets are committed before requests run, each batch with a token; a commit in the"
         " background would confirm requests that were never handed over"
@@ -30,26 +26,30 @@ FORBIDDEN = {
     "stats_cb": "it is a function of the loop, not a value",
     "logger": "it is an object of the program, not a value",
 }
-"""Property -> what to do instead, or why not."""
+"""Property -> why it can't be given."""
+
+OF_SETTINGS = {name: f"set {twin.setting} instead" for name, twin in TWINS.items()}
+"""Properties that whoever reads the settings has taken for those."""
+
+OF_CONSUMERS = dict.fromkeys(TWINS, "it is for consumers, and a sender is none") | dict.fromkeys(
+    ("bootstrap.servers", "metadata.broker.list"), "set its bootstrap_servers instead"
+)
+"""Properties that a sender of an outbox can't have."""
 
 CLASSIC_ONLY = {
     "heartbeat.interval.ms": (
         "the broker sets the heartbeat of group.protocol=consumer (its"
-        ' group.consumer.heartbeat.interval.ms); it needs kafka_protocol = "classic"'
+        " group.consumer.heartbeat.interval.ms)"
     ),
-    "group.protocol.type": (
-        'group.protocol=consumer has no protocol type; it needs kafka_protocol = "classic"'
-    ),
+    "group.protocol.type": ("group.protocol=consumer has no protocol type"),
 }
-"""Properties refused unless the group is sure to use the classic protocol."""
+"""Properties of the classic protocol alone: refused where the group is sure not to use it, left out
+where it turns out not to."""
 
 CONSUMER_ONLY = {
-    "group.remote.assignor": (
-        "the classic protocol assigns in the members; set kafka_assignor, or use another"
-        " kafka_protocol"
-    ),
+    "group.remote.assignor": ("the classic protocol assigns in the members; set kafka_assignor"),
 }
-"""Properties refused with the classic protocol."""
+"""The same for KIP-848's."""
 
 SECRET = re.compile(
     r"password|secret|passphrase|key\.pem|private\.key|token|credential|jaas|oauthbearer\.config",
@@ -62,11 +62,23 @@ def is_secret(name: str) -> bool:
     return SECRET.search(name) is not None
 
 
-def refused(names: Iterable[str], protocol: str) -> dict[str, str]:
+def refused(
+    names: Iterable[str], protocol: str, further: Mapping[str, str] = MappingProxyType({})
+) -> dict[str, str]:
     """The properties among `names` that may not be given, each with its reason."""
-    table = dict(FORBIDDEN)
-    if protocol != "classic":
-        table |= CLASSIC_ONLY
-    if protocol == "classic":
-        table |= CONSUMER_ONLY
+    table = {**FORBIDDEN, **_of_others(protocol), **further}
     return {name: table[name] for name in names if name in table}
+
+
+def without_others(properties: Mapping[str, Any], protocol: str) -> dict[str, Any]:
+    """Those that the group protocol which is used has a meaning for."""
+    others = _of_others(protocol)
+    return {name: value for name, value in properties.items() if name not in others}
+
+
+def _of_others(protocol: str) -> dict[str, str]:
+    tables = {"classic": CONSUMER_ONLY, "consumer": CLASSIC_ONLY}
+    return {
+        name: f'{reason}; kafka_protocol is "{protocol}"'
+        for name, reason in tables.get(protocol, {}).items()
+    }

@@ -24,6 +24,7 @@ from pydantic_settings import (
 
 from consumer.config.gateway_keys import GatewayKey
 from consumer.config.masking import mask
+from consumer.config.property_twins import take_twins
 from consumer.config.setting_types import OutboxRoute
 from consumer.config.settings import DEFAULT, PREFIX, Settings, variable
 from consumer.config.variables import OTHER_PREFIXES, OTHER_VARIABLES
@@ -165,11 +166,13 @@ def load_settings(
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for label, source in sources:
-        for name, value in source().items():
+        given = source()
+        twins = take_twins(given)
+        for name, value in given.items():
             origin = f"{label} {variable(name)}" if label == "environment" else label
             if name not in values:
                 values[name] = value
-                origins[name] = origin
+                origins[name] = origin + twins.get(name, "")
     try:
         settings = Settings(**values)
     except ValidationError as error:

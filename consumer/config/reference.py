@@ -16,6 +16,7 @@ from pydantic.fields import FieldInfo
 from consumer.config.groups import GROUPS, group_of
 from consumer.config.librdkafka import CLASSIC_ONLY, CONSUMER_ONLY, FORBIDDEN
 from consumer.config.meanings import meaning
+from consumer.config.property_twins import TWINS
 from consumer.config.settings import Settings, variable
 from consumer.config.variables import OTHER_VARIABLES
 
@@ -82,13 +83,22 @@ def reference() -> str:
         rows = [_row(name, field) for name, field in fields.items() if group_of(name) == group]
         parts.append(_table(group, ("setting", "environment", "default", "meaning"), rows))
     parts.append(PROPERTIES)
+    twins = [(f"`{name}`", f"`{twin.setting}`") for name, twin in TWINS.items()]
+    parts.append(_table(None, ("property", "setting"), twins))
+    parts.append(REFUSED)
     refusals = [(f"`{name}`", reason) for name, reason in FORBIDDEN.items()]
     for condition, table in (
-        ("unless the protocol is classic", CLASSIC_ONLY),
-        ("with the classic protocol", CONSUMER_ONLY),
+        (
+            'with `kafka_protocol = "consumer"`; with `auto` left out where that is used',
+            CLASSIC_ONLY,
+        ),
+        (
+            'with `kafka_protocol = "classic"`; with `auto` left out where that is used',
+            CONSUMER_ONLY,
+        ),
     ):
         refusals += [(f"`{name}`", f"{condition}: {reason}") for name, reason in table.items()]
-    parts.append(_table(None, ("property", "why not, or what instead"), refusals))
+    parts.append(_table(None, ("property", "why not"), refusals))
     others = [(f"`{name}`", meaning) for name, meaning in OTHER_VARIABLES.items()]
     parts.append("## Other variables\n")
     parts.append(_table(None, ("variable", "stands for"), others))
@@ -99,8 +109,12 @@ PROPERTIES = """\
 ## librdkafka properties
 
 Whatever librdkafka knows may stand in `[kafka.properties]`, or as a JSON object in
-`ONCEPOOL_KAFKA_PROPERTIES`, which then takes the place of the whole table. Refused are these,
-because the protocol depends on them or a setting of ours stands for them:
+`ONCEPOOL_KAFKA_PROPERTIES`, which then takes the place of the whole table. These are settings of
+ours by another name:
+"""
+
+REFUSED = """\
+Refused are these, as the protocol depends on them:
 """
 
 

@@ -71,8 +71,8 @@ class Settings(BaseSettings):
     request_timeout: Seconds = Field(300.0)
     """Seconds one run may take where its handler names no timeout."""
     grace: Seconds = Field(30.0)
-    """Seconds from the signal to the end; at 90 % of them what has not started is answered, then
-    workers are ended."""
+    """Seconds from the signal to the end; at 90 % of them what runs is asked to give up, then it is
+    killed. What has not started is the next owner's."""
 
     kafka_bootstrap_servers: str = Field("")
     """Kafka brokers, host:port, comma separated."""
@@ -288,9 +288,9 @@ class Settings(BaseSettings):
 
     @property
     def all_topics(self) -> list[str]:
-        """The topics of requests and, where one is configured, that of result records."""
-        results = [self.kafka_results_topic] if self.kafka_results_topic else []
-        return self.kafka_topics + results
+        """The topics of requests, and those of clients and result records where they are named."""
+        named = (*self.kafka_topics, self.kafka_topic, self.kafka_results_topic)
+        return list(dict.fromkeys(filter(None, named)))
 
     @model_validator(mode="after")
     def _combinations(self) -> Settings:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from consumer.config.librdkafka import refused
+from consumer.config.librdkafka import OF_CONSUMERS, OF_SETTINGS, refused
 
 if TYPE_CHECKING:
     from consumer.config.settings import Settings
@@ -21,12 +21,12 @@ def wrong_combinations(s: Settings) -> list[str]:
     given = s.model_fields_set
     problems = [
         f"kafka_properties: {name} can't be set: {reason}"
-        for name, reason in refused(s.kafka_properties, s.kafka_protocol).items()
+        for name, reason in refused(s.kafka_properties, s.kafka_protocol, OF_SETTINGS).items()
     ]
     problems += [
         f"outbox_routes: {name} of {sender} can't be set: {reason}"
         for sender, route in s.outbox_routes.items()
-        for name, reason in refused(route.properties, s.kafka_protocol).items()
+        for name, reason in refused(route.properties, s.kafka_protocol, OF_CONSUMERS).items()
     ]
     if s.max_payload > s.max_in_hand_bytes:
         problems.append(

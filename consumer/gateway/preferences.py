@@ -14,6 +14,8 @@ _ONE: Final = re.compile(
     \s*(?:,|$)""",
     re.VERBOSE,
 )
+_UNREADABLE: Final = re.compile(r"[^,]*+(?:,|$)")
+"""An element of the list that is empty or can't be read: the next one may be."""
 _SECONDS: Final = re.compile(r"\d{1,9}", re.ASCII)
 
 
@@ -36,9 +38,12 @@ def read_preferences(values: Sequence[str]) -> Preferences:
     said: dict[str, str] = {}
     for value in values:
         place = 0
-        while place < len(value) and (one := _ONE.match(value, place)):
-            # Of a preference that stands twice the first counts.
-            said.setdefault(one[1].lower(), (one[2] or "").strip('"'))
+        while place < len(value) and (
+            one := _ONE.match(value, place) or _UNREADABLE.match(value, place)
+        ):
+            if one.re is _ONE:
+                # Of a preference that stands twice the first counts.
+                said.setdefault(one[1].lower(), (one[2] or "").strip('"'))
             place = one.end()
     wait = said.get("wait", "")
     return Preferences(

@@ -5,19 +5,23 @@ from __future__ import annotations
 import asyncio
 import signal
 import socket
+import sys
+from contextlib import suppress
+from http import HTTPStatus
 from types import FrameType
 from typing import Any, Final
 
 import h11
 import uvicorn
 from fastapi import FastAPI
+from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from consumer.config.settings import Settings
 from consumer.errors import ConfigError, ConsumerError
 from consumer.gateway.app import create_app
-from consumer.gateway.guard import is_loopback
+from consumer.gateway.guard import SECURITY, is_loopback
 from consumer.gateway.parts import GatewayParts
 from consumer.gateway.problems import RETRY_AFTER, HttpProblem
 from processing.ipc.end_signals import handled
@@ -117,7 +121,8 @@ class BoundedHttp(H11Protocol):
     answered before it was whole. Not while a task of ours works, nor while the connection is idle,
     which uvicorn has a timer for.
 
-    And with at most so many connections, as uvicorn has it, which answers in plain text.
+    And with at most so many connections, and with problem documents: for either uvicorn's own
+    answers are in plain text.
     """
 
     seconds = 30.0
@@ -155,9 +160,19 @@ class BoundedHttp(H11Protocol):
     def send_400_response(self, msg: str) -> None:
         """Of what is no HTTP: there is no second answer to a request that has one already."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            super().send_400_response(msg)
-        else:
-            self.transport.close()
+            with suppress(h11.LocalProtocolError):  # a body where a HEAD is still open
+                self._write(_no_http(sys.exception() or msg).response())
+        self.transport.close()
+
+    def _write(self, response: Response) -> None:
+        headers = [*response.raw_headers, *SECURITY, (b"connection", b"close")]
+        reason = HTTPStatus(response.status_code).phrase.encode()
+        for event in (
+            h11.Response(status_code=response.status_code, headers=headers, reason=reason),
+            h11.Data(data=bytes(response.body)),
+            h11.EndOfMessage(),
+        ):
+            self.transport.write(self.conn.send(event))
 
     def _watch(self) -> None:
         """Has the deadline run, or rest, as it is now; one that runs is not put off."""
@@ -182,6 +197,13 @@ class BoundedHttp(H11Protocol):
             await app_or_problem(scope, receive, send)
 
         return answer
+
+
+def _no_http(why: object) -> HttpProblem:
+    status = getattr(why, "error_status_hint", 400)
+    if status == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
+        return HttpProblem(status, "too_large", f"the head of the request is too large: {why}")
+    return HttpProblem(status, "invalid_request", f"this is no HTTP: {why}")
 
 
 def _too_many() -> HttpProblem:

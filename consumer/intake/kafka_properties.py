@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from consumer.config.librdkafka import without_others
 from consumer.config.settings import Settings
 from feedback.message_size import message_bytes
 
@@ -14,7 +15,6 @@ OURS: dict[str, str | bool | int] = {
     "enable.auto.commit": False,
     "enable.auto.offset.store": False,
     "enable.partition.eof": False,
-    "statistics.interval.ms": 0,
 }
 
 DEFAULTS: dict[str, str | bool | int] = {
@@ -47,7 +47,7 @@ nothing of it."""
 
 def properties(settings: Settings, protocol: Protocol) -> dict[str, Any]:
     """What the client is made of. Raises nothing: the settings were checked."""
-    given = dict(settings.kafka_properties)
+    given = without_others(settings.kafka_properties, protocol)
     contexts = [BROKER_STATES, str(given.pop("debug", ""))]
     return {
         **DEFAULTS,

@@ -86,6 +86,10 @@ class WorkerPool(Protocol):
         """Records wait for a worker."""
 
     @property
+    def saturated(self) -> bool:
+        """Nothing that comes could start before a worker reports, which ends a `step`."""
+
+    @property
     def held_back(self) -> int:
         """Records that can't just share the next chunk."""
 

@@ -8,7 +8,8 @@ IDLE_WAIT = 0.1
 BUSY_WAIT = 0.02
 """Seconds to wait for messages while requests run: their results may make room."""
 PENDING_WAIT = 0.005
-"""Seconds to wait for workers while records wait for one."""
+"""Seconds to wait for workers while records wait for one; BUSY_WAIT where nothing that comes could
+start before one of them reports, as a turn costs some 0.3 ms of CPU."""
 COMMIT_WAIT = 0.002
 FIRST_PAUSE = 0.0002
 PAUSE_PART = 0.1

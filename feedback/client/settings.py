@@ -18,6 +18,12 @@ TOPIC: Final = "ONCEPOOL_KAFKA_TOPIC"
 REDIS: Final = "ONCEPOOL_REDIS_URL"
 PREFIX: Final = "ONCEPOOL_REDIS_PREFIX"
 RESULTS: Final = "ONCEPOOL_KAFKA_RESULTS_TOPIC"
+BROKERS: Final = ("bootstrap.servers", "metadata.broker.list")
+OF_CONSUMERS: Final = frozenset({
+    "group.id", "group.protocol", "partition.assignment.strategy", "session.timeout.ms",
+    "max.poll.interval.ms", "auto.offset.reset",
+})  # fmt: skip
+"""Properties that stand for settings of whoever consumes."""
 
 
 def settings_from(environ: Mapping[str, str] | None, given: Mapping[str, Any]) -> dict[str, Any]:
@@ -26,9 +32,12 @@ def settings_from(environ: Mapping[str, str] | None, given: Mapping[str, Any]) -
     Raises ConfigurationError, which names everything that is missing.
     """
     values = os.environ if environ is None else environ
+    text = values.get(PROPERTIES, "").strip()
+    properties = _properties(text) if text and "kafka" not in given else {}
+    named = next((str(properties[name]) for name in BROKERS if name in properties), "")
     topics = [topic.strip() for topic in values.get(TOPICS, "").split(",") if topic.strip()]
     found = {
-        "kafka": values.get(SERVERS, "").strip(),
+        "kafka": values.get(SERVERS, "").strip() or named,
         "redis": values.get(REDIS, "").strip(),
         "topic": values.get(TOPIC, "").strip() or (topics[0] if topics else ""),
     }
@@ -37,8 +46,9 @@ def settings_from(environ: Mapping[str, str] | None, given: Mapping[str, Any]) -
     missing = [names[name] for name, text in settings.items() if not text]
     if missing:
         raise ConfigurationError(f"not set in the environment: {', '.join(missing)}")
-    if "kafka" in settings and (text := values.get(PROPERTIES, "").strip()):
-        settings["kafka"] = _properties(text) | {"bootstrap.servers": settings["kafka"]}
+    if properties:
+        own = {name: v for name, v in properties.items() if name not in {*BROKERS, *OF_CONSUMERS}}
+        settings["kafka"] = own | {"bootstrap.servers": settings["kafka"]}
     for name, variable in (("prefix", PREFIX), ("results_topic", RESULTS)):
         text = values.get(variable, "").strip()
         if text and name not in given:

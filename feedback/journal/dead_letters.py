@@ -9,7 +9,8 @@ from datetime import datetime
 from typing import Any, NamedTuple
 
 from feedback.contract.counts import Count, NotRun
-from feedback.contract.record import TYPE, Record
+from feedback.contract.headers import reply_channel
+from feedback.contract.record import HEADERS, TYPE, Record
 from feedback.contract.states import DeadLetterReason, State
 from feedback.contract.times import moment
 from feedback.journal.rows import headers_json
@@ -37,7 +38,8 @@ class DeadLetter(NamedTuple):
             self.request_id, self.record[TYPE] or "", State.FAILED, 1, code=self.reason, attempt=1,
             at=at, reason=self.error,
         )  # fmt: skip
-        return [StatusWrite.of(status, ttl=ttl, bump=True)]
+        hint = reply_channel(self.record[HEADERS])
+        return [StatusWrite.of(status, ttl=ttl, reply_to=hint, bump=True)]
 
     def columns(self) -> dict[str, Any]:
         """What is kept of it; `headers` are JSON bytes."""

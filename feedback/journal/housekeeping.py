@@ -5,19 +5,22 @@ Connections are in autocommit mode.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import psycopg
 
+from feedback.contract.headers import reply_channel
 from feedback.contract.lost_starts import lost_reason
+from feedback.contract.record import Headers
 from feedback.contract.states import WORKER_DIED, State
 from feedback.journal.commits import Commits
 from feedback.journal.connections import Connection
 from feedback.journal.halving import write_in_halves
 from feedback.journal.queries import execute
 from feedback.journal.result_outbox import ResultRecord
+from feedback.journal.rows import readable_headers_of
 from feedback.status.status import StatusFields, StatusWrite
 
 CountKey: TypeAlias = tuple[int, str, str, str]
@@ -45,6 +48,8 @@ class DoubtedCall(NamedTuple):
     """Seconds; None = the default."""
     fingerprint: bytes | None
     """None also where producers could not compare it."""
+    headers: Headers = []  # noqa: RUF012 - nobody writes to it
+    """They say who wants to hear of its end."""
     state: State = State.IN_DOUBT
 
     def status(self) -> StatusFields:
@@ -61,7 +66,7 @@ def sweep_expired_claims(
     """Makes claims whose lease has run out `in_doubt`, at most `limit`; those that it made so."""
     values = {"limit": limit, "code": WORKER_DIED, "error": _EXPIRED}
     rows = execute(connection, "sweep_expired_claims", schema, values).fetchall()
-    return [DoubtedCall(*row) for row in rows]
+    return _calls(rows)
 
 
 def end_lost_calls(
@@ -79,7 +84,11 @@ def end_lost_calls(
         "reasons": list(map(lost_reason, codes.values())),
     }
     rows = execute(connection, "end_lost_calls", schema, values).fetchall()
-    return [DoubtedCall(*row) for row in rows]
+    return _calls(rows)
+
+
+def _calls(rows: Iterable[tuple[Any, ...]]) -> list[DoubtedCall]:
+    return [DoubtedCall(*row[:10])._replace(headers=readable_headers_of(row[10])) for row in rows]
 
 
 def add_counters(
@@ -106,7 +115,10 @@ def add_counters(
 
 def in_doubt_statuses(rows: Sequence[DoubtedCall], ttl: int) -> list[StatusWrite]:
     """Their statuses; `ttl` seconds is for types that say nothing else."""
-    return [StatusWrite.of(row.status(), ttl=row.status_ttl or ttl) for row in rows]
+    return [
+        StatusWrite.of(row.status(), ttl=row.status_ttl or ttl, reply_to=reply_channel(row.headers))
+        for row in rows
+    ]
 
 
 def in_doubt_records(rows: Sequence[DoubtedCall]) -> list[ResultRecord]:

@@ -60,6 +60,11 @@ class StoredRequest(NamedTuple):
         """Since when it stands as it does, as far as the row says."""
         return self.finished_at or self.created_at
 
+    @property
+    def retry_at(self) -> datetime:
+        """When it may be claimed: one that was parked is held back by nothing."""
+        return self.not_before or self.created_at
+
     def status(self, at: datetime, *, tell_fingerprint: bool = True) -> StatusFields:
         """What it says as it stands since `at`.
 
@@ -74,7 +79,7 @@ class StoredRequest(NamedTuple):
         return StatusFields(
             self.id, self.type, state, self.run - claimed, self.code, self.attempt, at,
             self.fingerprint if told else None, self.result, self.error, self.reason,
-            self.not_before if state is State.WAITING else None, self.superseded_by,
+            self.retry_at if state is State.WAITING else None, self.superseded_by,
         )  # fmt: skip
 
     def told(

@@ -27,3 +27,19 @@ def stats_of(pool: Pool) -> PoolStats:
         worker_states=pool.crew.states,
         deaths_by_cause=dict(pool.crew.deaths),
     )
+
+
+def waiting_in(pool: Pool) -> int:
+    """Records that wait for a worker."""
+    return len(pool.lanes) - pool.lanes.kept_back.now.records
+
+
+def is_saturated(pool: Pool) -> bool:
+    """Each worker has something to do, and there is something for each to do next.
+
+    Never with calls, which a worker opens beside what it runs.
+    """
+    if pool.calls.at_once:
+        return False
+    takers = [worker for worker in pool.crew.all.values() if worker.takes_chunks]
+    return waiting_in(pool) > len(takers) > 0 and all(worker.chunks for worker in takers)

@@ -49,7 +49,7 @@ from processing.pool.handover import Handover
 from processing.pool.maintenance_link import MaintenanceLink
 from processing.pool.pool import Pool
 from processing.pool.pool_log import PoolLog
-from processing.pool.pool_stats import stats_of
+from processing.pool.pool_stats import is_saturated, stats_of, waiting_in
 from processing.pool.running import facts_of
 from processing.pool.stats import PoolStats
 from processing.pool.worker_processes import WorkerProcesses
@@ -112,7 +112,12 @@ class Supervisor:
     @property
     def pending(self) -> bool:
         """Records wait for a worker."""
-        return len(self._pool.lanes) > self._pool.lanes.kept_back.now.records
+        return waiting_in(self._pool) > 0
+
+    @property
+    def saturated(self) -> bool:
+        """Nothing that comes could start before a worker reports, which ends a `step`."""
+        return is_saturated(self._pool)
 
     @property
     def held_back(self) -> int:

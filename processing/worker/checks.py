@@ -97,7 +97,7 @@ class Checks:
         task.lost, task.losses = 0, []  # what died asked, and was no start
         if isinstance(answer.said, Done):
             task.end(DONE, answer.result)
-        elif isinstance(answer.said, NotDone) and has_expired(task):
+        elif isinstance(answer.said, NotDone) and (has_expired(task) or task.end_expired()):
             task.end(TOO_LATE)
         else:
             task.doubted_attempt = None

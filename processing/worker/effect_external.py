@@ -104,6 +104,10 @@ class EffectExternal:
             if again is not None:
                 return again
         chunk.start(task.index, None)  # what waits for a lock has no deadline of the call's
+        task.started = None
+        if task.end_expired():
+            chunk.decided.add(task.index)
+            return [task]
         if not self._claim(task, chunk):
             return [task]
         if chunk.call_beside(task, handler):
@@ -133,7 +137,6 @@ class EffectExternal:
 
     def _claim(self, task: Task, chunk: ChunkRun) -> bool:
         """Claims it; False where it has to be looked up again, or its end is to be written."""
-        task.started = None
         task.end(Outcome(State.RUNNING, OK))
         task.used = task.used_before
         row = row_of(task, datetime.now(UTC))

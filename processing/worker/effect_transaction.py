@@ -136,7 +136,7 @@ class EffectTransaction:
             if not self._enter(task, chunk):
                 gone.append(task)
                 continue
-            if task.outcome is DONE and self._session.untouched:
+            if task.started is None or (task.outcome is DONE and self._session.untouched):
                 done.append(task)
                 continue
             self._check([task], xid, one_call=True, before=done)
@@ -165,7 +165,7 @@ class EffectTransaction:
                 self._blame(done, chunk)
         elif failed is not None:
             raise failed  # all were recalled: it is about none of them
-        well = failed is None and all(t.outcome is DONE for t in done)
+        well = failed is None and all(t.outcome is DONE or t.started is None for t in done)
         meddled = self._apart and not self._apart.isdisjoint(t.envelope.type for t in done)
         if well and not meddled and self._session.in_transaction:
             return True
@@ -194,6 +194,8 @@ class EffectTransaction:
                         continue
                     done.append(task)
                     timeout = max(timeout, task.timeout)
+                    if task.started is None:
+                        continue
                     failed = failed or session.failures.last
                     if task.outcome is not DONE or self._meddled(task):
                         break
@@ -217,16 +219,17 @@ class EffectTransaction:
         self._meddled(task)
         if task.outcome is DONE:
             self._grow(task)
-        elif entered:
+        elif entered and task.started is not None:
             self._sizes[task.envelope.type] = 1
         chunk.clear()
 
     def _run_alone(self, task: Task, chunk: ChunkRun, *, more: bool = False) -> bool:
         """Runs one request under a savepoint of its own; False when it was recalled."""
         xid = self._session.savepoint()
-        if not self._enter(task, chunk):
+        entered = self._enter(task, chunk)
+        if not entered or task.started is None:
             self._session.back()
-            return False
+            return entered
         self._check([task], xid, one_call=True)
         self._blame([task], chunk)
         if task.outcome is DONE and self._session.in_transaction:
@@ -286,10 +289,12 @@ class EffectTransaction:
             raise Struck(tasks, error) from error
 
     def _enter(self, task: Task, chunk: ChunkRun) -> bool:
+        """Runs a request; False when it was recalled. One that has expired ends without a start."""
         handler = task.handler
         if handler is None or not chunk.start(task.index, task.timeout):
             return False
-        self._calls.one(task, handler)
+        if not task.end_expired():
+            self._calls.one(task, handler)
         return True
 
     def _run_batch(
@@ -302,6 +307,11 @@ class EffectTransaction:
         mine = set(chunk.start_batch([t.index for t in segment], timeout))
         tasks = [t for t in segment if t.index in mine]
         recalled += [t for t in segment if t.index not in mine]
+        if not tasks:
+            return
+        over = [t for t in tasks if t.end_expired()]
+        ran += over
+        tasks = [t for t in tasks if t not in over]
         if not tasks:
             return
         xid = self._session.savepoint() if handler.wants_tx else 0

@@ -14,7 +14,6 @@ from feedback.contract.record import CLAIM, TOPIC, Record, claim_token, is_due
 from feedback.contract.states import (
     COALESCING,
     DELAYED,
-    EXPIRED,
     INVALID_PAYLOAD,
     UNKNOWN_TYPE,
     State,
@@ -150,8 +149,7 @@ def _parse(task: Task, handler: Handler, limits: Limits) -> None:
 def _hold(task: Task, handler: Handler, envelope: Envelope, limits: Limits) -> None:
     """Ends what came too late, holds back what came too early or may give way to a newer one."""
     options = envelope.options
-    if options.expires_at is not None and options.expires_at <= time.time():
-        task.end(Outcome(State.REJECTED, EXPIRED, reason="it expired before it was started"))
+    if task.end_expired():
         return
     due = options.not_before
     if due is None and handler.not_before is not None:

@@ -9,7 +9,14 @@ from typing import Any, Final, NamedTuple
 
 from feedback.contract.envelope import Envelope
 from feedback.contract.record import Record, kind_of
-from feedback.contract.states import COALESCING, DELAYED, RETRIED, UNKNOWN_TYPE, State
+from feedback.contract.states import (
+    COALESCING,
+    DELAYED,
+    EXPIRED,
+    RETRIED,
+    UNKNOWN_TYPE,
+    State,
+)
 from feedback.contract.times import moment
 from feedback.journal.rows import StoredRequest
 from feedback.status.status import DEFAULT_TTL
@@ -228,6 +235,14 @@ class Task:
         self.outcome = outcome
         self.result = result
         self.final = None
+
+    def end_expired(self) -> bool:
+        """Ends it, as long as it was not started, where its time is over; whether that is so."""
+        expires_at = self.envelope.options.expires_at
+        over = expires_at is not None and self.started is None and expires_at <= time.time()
+        if over:
+            self.end(Outcome(State.REJECTED, EXPIRED, reason="it expired before it was started"))
+        return over
 
     def hand_out(self) -> Any:
         """The payload for code of the user's, which may change it: nobody is given the same object.

@@ -207,6 +207,14 @@ def test_the_topic_of_the_result_records_is_made_too(oncepool: Oncepool, group: 
     ]  # fmt: skip
 
 
+def test_the_topic_of_clients_is_made_too(oncepool: Oncepool, group: str) -> None:
+    names = {"ONCEPOOL_KAFKA_TOPICS": f"{group}-a", "ONCEPOOL_KAFKA_TOPIC": f"{group}-b"}
+    done = oncepool("topics", "create", "--json", **names)
+    assert [t["topic"] for t in answer(done)] == [f"{group}-a", f"{group}-b"]
+    alone = oncepool("topics", "create", "--json", ONCEPOOL_KAFKA_TOPIC=f"{group}-c")
+    assert f"{group}-c" in [t["topic"] for t in answer(alone)]
+
+
 def test_what_was_sent_is_accepted_and_waits(oncepool: Oncepool) -> None:
     sent = oncepool("send", "greeting.make", '{"n": 1}', "--id", "g-1", "--json")
     assert answer(sent) == {"id": "g-1"}

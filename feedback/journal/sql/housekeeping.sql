@@ -11,13 +11,15 @@ WITH expired AS (
         lease_until = NULL, finished_at = clock_timestamp()
     FROM expired e WHERE r.id = e.id
     RETURNING r.id, r.type, r.attempt, r.run, r.code, r.error, r.created_at, r.finished_at,
-              r.status_ttl, CASE WHEN NOT r.own_fingerprint THEN r.fingerprint END AS fingerprint
+              r.status_ttl, CASE WHEN NOT r.own_fingerprint THEN r.fingerprint END AS fingerprint,
+              r.headers::text AS headers
 ), noted AS (
     INSERT INTO {schema}.attempts AS a (request_id, run, code, error, started_at, ended_at)
     SELECT id, run, code, error, created_at, finished_at FROM doubted
     ON CONFLICT (request_id, run) DO NOTHING
 )
-SELECT id, type, attempt, run, code, error, NULL, finished_at, status_ttl, fingerprint
+SELECT id, type, attempt, run, code, error, NULL, finished_at, status_ttl, fingerprint,
+       headers
 FROM doubted ORDER BY id
 
 -- name: end_lost_calls
@@ -34,13 +36,15 @@ WITH lost AS (
         lease_until = NULL, finished_at = clock_timestamp()
     FROM lost l WHERE r.id = l.id
     RETURNING r.id, r.type, r.attempt, r.run, r.code, r.reason, r.created_at, r.finished_at,
-              r.status_ttl, CASE WHEN NOT r.own_fingerprint THEN r.fingerprint END AS fingerprint
+              r.status_ttl, CASE WHEN NOT r.own_fingerprint THEN r.fingerprint END AS fingerprint,
+              r.headers::text AS headers
 ), noted AS (
     INSERT INTO {schema}.attempts AS a (request_id, run, code, error, started_at, ended_at)
     SELECT id, run, code, reason, created_at, finished_at FROM doubted
     ON CONFLICT (request_id, run) DO NOTHING
 )
-SELECT id, type, attempt, run, code, NULL, reason, finished_at, status_ttl, fingerprint
+SELECT id, type, attempt, run, code, NULL, reason, finished_at, status_ttl, fingerprint,
+       headers
 FROM doubted ORDER BY id
 
 -- name: add_counters

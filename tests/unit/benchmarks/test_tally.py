@@ -20,7 +20,7 @@ def test_a_tally_tells_steps_and_keeps_what_is_beyond(
         tally.add(amount)
     assert [mark.done for mark in marks(tmp_path)] == [12, 51]
     Tally(step=10).add(3)
-    assert counted(tmp_path) == 51 + 3
+    assert counted(tmp_path) == (51 + 3, 51 + 3)
     assert marks(tmp_path)[-1].done == 51
 
 
@@ -31,7 +31,7 @@ def test_what_counts_more_is_one_request_all_the_same(
     tally = Tally(step=1)
     for milliseconds in (1, 100, 10):
         tally.add(each=milliseconds)
-    assert (counted(tmp_path), marks(tmp_path)[-1].done) == (3, 111)
+    assert (counted(tmp_path), marks(tmp_path)[-1].done) == ((3, 111), 111)
 
 
 def test_the_rate_lies_between_two_amounts() -> None:

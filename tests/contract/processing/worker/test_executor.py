@@ -155,7 +155,7 @@ def test_conflicts_and_malformed_become_one_dead_letter_each(
     bench: Bench, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ) -> None:
     bench.run(bench.record("a", "pay", {"n": 1}))
-    malformed = bench.record("m", None, {})
+    malformed = bench.record("m", None, {}, ce_replyto="who waits")
     for _ in range(2):
         bench.run(bench.record("a", "pay", {"n": 1}), malformed, bench.record(None, "pay", {}))
     bench.run(bench.record("a", "pay", {"n": 2}))
@@ -164,6 +164,7 @@ def test_conflicts_and_malformed_become_one_dead_letter_each(
     assert reasons.count(("malformed", "m")) == 1
     assert reasons.count(("conflict", "a")) == 2
     assert bench.state("m") == ("failed", "malformed")
+    assert {way[3] for way in bench.ways if way[0] == "m"} == {"who waits"}
     # As lines where nothing has configured logging yet, else as records.
     told = capfd.readouterr()
     lines = [*(told.out + told.err).splitlines(), *(r.getMessage() for r in caplog.records)]

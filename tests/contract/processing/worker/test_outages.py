@@ -294,8 +294,9 @@ def test_a_retry_that_comes_after_the_sweep_replaces_what_that_told(
         raise Retry(after=60)
 
     hooks["c"] = late
-    bench.run(bench.record("c", "charge", {}))
+    bench.run(bench.record("c", "charge", {}, ce_replyto="who waits"))
     doubt, waits = bench.statuses[-2:]
+    assert [way[3] for way in bench.ways[-2:]] == ["who waits"] * 2
     assert (doubt["state"], waits["state"]) == ("in_doubt", "waiting")
     assert waits["v"] > doubt["v"], "the later one stands"
     assert bench.query(f"SELECT state, run FROM {bench.schema}.requests") == [("waiting", 2)]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
@@ -51,6 +52,15 @@ def test_it_is_a_dead_letter_and_the_stored_request_stays_as_it_is(
     assert (again.state, queue.letters()) == (
         "waiting" if stands == "failed" else stands, [("conflict", "x")],
     )  # fmt: skip
+
+
+def test_who_sends_again_what_is_parked_hears_when_it_runs(queue: Queue) -> None:
+    [told] = parked(queue, queue.record("x", "once", {"cents": 10}))
+    queue.run(queue.record("x", "once", {"cents": 10}))
+    assert queue.statuses[-1]["code"] == "parked"
+    again = datetime.fromisoformat(queue.statuses[-1]["retry_at"])
+    assert told.retry_at is not None
+    assert abs(again - told.retry_at) < timedelta(seconds=60)
 
 
 def test_of_two_messages_of_one_id_that_are_parked_together_the_second_is_compared(

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +12,11 @@ from consumer.config.librdkafka import FORBIDDEN
 from consumer.config.loader import load_settings
 from consumer.config.masking import mask_url
 from consumer.config.meanings import meaning
+from consumer.config.property_twins import TWINS
 from consumer.config.reference import reference
 from consumer.config.settings import Settings, variable
 from consumer.errors import ConfigError
+from feedback.client import settings as client_settings
 
 ROOT = Path(__file__).parents[4]
 
@@ -211,6 +214,61 @@ def test_all_wrong_values_are_told_at_once() -> None:
     assert len(str(caught.value).splitlines()) == 2
 
 
+@pytest.mark.parametrize(
+    "property, value, setting, taken",
+    [
+        ("session.timeout.ms", 6000, "kafka_session_timeout", 6.0),
+        ("max.poll.interval.ms", "20000", "kafka_max_poll_interval", 20.0),
+        ("auto.offset.reset", "latest", "auto_offset_reset", "latest"),
+        ("group.id", "g", "kafka_group", "g"),
+        ("group.protocol", "classic", "kafka_protocol", "classic"),
+        ("partition.assignment.strategy", "range", "kafka_assignor", "range"),
+        ("bootstrap.servers", "b:1", "kafka_bootstrap_servers", "b:1"),
+        ("metadata.broker.list", "b:1", "kafka_bootstrap_servers", "b:1"),
+    ],
+)
+def test_a_property_that_a_setting_stands_for_is_that_setting(
+    property: str, value: Any, setting: str, taken: Any, tmp_path: Path
+) -> None:
+    for name in (property, json.dumps(property)):  # unquoted TOML makes a table of it
+        given = f"[kafka.properties]\nclient.id = 'c'\n{name} = {json.dumps(value)}\n"
+        settings = load(toml=given, folder=tmp_path)
+        assert getattr(settings, setting) == taken
+    assert settings.kafka_properties == {"client.id": "c"}
+    assert settings.source(setting) == f"{tmp_path}/oncepool.toml, kafka_properties {property}"
+    said = json.dumps({property: value})
+    assert getattr(load(environ={"ONCEPOOL_KAFKA_PROPERTIES": said}), setting) == taken
+
+
+def test_a_property_and_its_setting_may_say_the_same_and_nothing_else(tmp_path: Path) -> None:
+    given = '[kafka.properties]\n"session.timeout.ms" = 6000\n[kafka]\nsession_timeout = '
+    assert load(toml=given + "6", folder=tmp_path).kafka_session_timeout == 6
+    with pytest.raises(ConfigError, match=r"session.timeout.ms = 6000 .*kafka_session_timeout"):
+        load(toml=given + "7", folder=tmp_path)
+    with pytest.raises(ConfigError, match=r"auto_offset_reset = 'never' .*kafka_properties"):
+        load({"kafka_properties": {"auto.offset.reset": "never"}})
+
+
+def test_of_two_sources_the_one_that_counts_more_says_it_by_either_name(tmp_path: Path) -> None:
+    by_property = {"ONCEPOOL_KAFKA_PROPERTIES": '{"group.id": "b"}'}
+    assert (
+        load(toml='[kafka]\ngroup = "a"\n', folder=tmp_path, environ=by_property).kafka_group == "b"
+    )
+    by_name = {"ONCEPOOL_KAFKA_GROUP": "b"}
+    toml = '[kafka.properties]\n"group.id" = "a"\n'
+    assert load(toml=toml, folder=tmp_path, environ=by_name).kafka_group == "b"
+
+
+@pytest.mark.parametrize("value", ["soon", 6000.9, True, float("inf"), 10**400, -1, None])
+def test_milliseconds_are_whole(value: Any) -> None:
+    with pytest.raises(ConfigError, match="it wants whole milliseconds"):
+        load({"kafka_properties": {"max.poll.interval.ms": value}})
+
+
+def test_clients_leave_out_what_stands_for_a_consumers_settings() -> None:
+    assert {*client_settings.BROKERS, *client_settings.OF_CONSUMERS} == {*TWINS}
+
+
 @pytest.mark.parametrize("name", FORBIDDEN)
 def test_properties_that_the_protocol_owns_are_refused_with_the_reason(name: str) -> None:
     with pytest.raises(ConfigError) as caught:
@@ -223,8 +281,8 @@ def test_properties_that_the_protocol_owns_are_refused_with_the_reason(name: str
     "arguments,message",
     [
         (
-            {"kafka_properties": {"heartbeat.interval.ms": 1}},
-            'heartbeat.interval.ms .*needs kafka_protocol = "classic"',
+            {"kafka_properties": {"heartbeat.interval.ms": 1}, "kafka_protocol": "consumer"},
+            'heartbeat.interval.ms can.t be set: the broker .* kafka_protocol is "consumer"',
         ),
         (
             {"kafka_properties": {"group.remote.assignor": "x"}, "kafka_protocol": "classic"},

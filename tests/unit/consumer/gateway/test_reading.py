@@ -74,6 +74,9 @@ def test_a_path_that_is_not_utf_8_is_refused() -> None:
         (["wait=99999999999999"], Preferences()),
         (['foo="a, b"; bar="c;d", wait=4'], Preferences(wait=4)),
         (["=;,,,"], Preferences()),
+        (["respond-async,, wait=5"], Preferences(respond_async=True, wait=5)),
+        ([", wait=5"], Preferences(wait=5)),
+        (["foo bar, =x, wait=5"], Preferences(wait=5)),
     ],
 )
 def test_preferences(headers: list[str], expected: Preferences) -> None:

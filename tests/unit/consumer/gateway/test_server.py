@@ -61,6 +61,37 @@ def test_without_its_extra_it_says_what_to_install() -> None:
     assert "install oncepool[gateway]" in ended.stderr
 
 
+POST = b"POST /requests/t HTTP/1.1\r\nHost: a\r\n"
+
+
+@pytest.mark.parametrize(
+    "sent, status, code",
+    [
+        (b"GET /livez HTTP/1.1\r\n\r\n", 400, "invalid_request"),
+        (POST + b"Content-Length: b\r\n\r\n", 400, "invalid_request"),
+        (POST + b"Idempotency-Key: \0\r\n\r\n", 400, "invalid_request"),
+        (POST + b"Transfer-Encoding: gzip\r\n\r\n", 501, "invalid_request"),
+        ("GET /é HTTP/1.1\r\nHost: a\r\n\r\n".encode(), 400, "invalid_request"),
+        (b"GET /livez HTTP/1.1\r\nHost: a\r\nX: " + b"x" * 82_500, 431, "too_large"),
+        (b"\x16\x03\x01\x02\x00\r\n\r\n", 400, "invalid_request"),
+    ],
+    ids=range(7),
+)
+def test_what_is_no_http_gets_a_problem_document(sent: bytes, status: int, code: str) -> None:
+    async def wrong(host: str, port: int) -> None:
+        reader, writer = await asyncio.open_connection(host, port)
+        writer.write(sent)
+        head, _, body = (await _rest(reader)).partition(b"\r\n\r\n")
+        writer.close()
+        assert head.startswith(b"HTTP/1.1 %d " % status)
+        assert b"content-type: application/problem+json" in head.lower()
+        assert b"x-content-type-options: nosniff" in head.lower()
+        said = json.loads(body)
+        assert (said["status"], said["type"]) == (status, f"urn:oncepool:problem:{code}")
+
+    _serving(wrong)
+
+
 def test_clients_that_are_slow_are_let_go() -> None:
     async def slow(host: str, port: int) -> None:
         # No byte, half a request line, headers without an end, a second request that stops.

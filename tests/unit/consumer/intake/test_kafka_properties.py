@@ -22,7 +22,6 @@ def test_what_the_protocol_depends_on_is_set() -> None:
     assert made["enable.auto.commit"] is False
     assert made["enable.auto.offset.store"] is False
     assert made["enable.partition.eof"] is False
-    assert made["statistics.interval.ms"] == 0
     assert made["auto.offset.reset"] == "earliest"
 
 
@@ -47,6 +46,16 @@ def test_given_properties_overrule_defaults_but_not_what_is_ours() -> None:
     assert made["queued.max.messages.kbytes"] == 5
     assert made["debug"] == "broker,cgrp"
     assert made["client.id"] == "x"
+
+
+def test_each_protocol_gets_what_it_has_a_meaning_for() -> None:
+    given = {"heartbeat.interval.ms": 1000, "group.remote.assignor": "range"}
+    settings = Settings(**BASE, kafka_properties=given)
+    classic, consumer = (properties(settings, protocol) for protocol in ("classic", "consumer"))
+    assert classic["heartbeat.interval.ms"] == 1000
+    assert "group.remote.assignor" not in classic
+    assert "heartbeat.interval.ms" not in consumer
+    assert consumer["group.remote.assignor"] == "range"
 
 
 @pytest.mark.parametrize("protocol", ["auto", "classic", "consumer"])

@@ -120,6 +120,9 @@ def test_while_records_wait_for_workers_it_waits_for_those(
     bench.loop.turn()
     assert waited[-1] == PENDING_WAIT
     assert bench.kafka.waits[-1][1] == 0.0
+    bench.pool.saturated = True
+    bench.loop.turn()
+    assert (waited[-1], bench.kafka.waits[-1][1]) == (BUSY_WAIT, 0.0)
     bench.kafka.silent = True
     bench.arrive(2)
     bench.turns(2)

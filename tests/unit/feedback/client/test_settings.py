@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pytest
@@ -52,6 +53,14 @@ def test_librdkafka_properties_of_the_environment() -> None:
             Client.from_env(given | {"ONCEPOOL_KAFKA_PROPERTIES": wrong})
         assert "secret" not in str(caught.value)
         assert caught.value.__cause__ is None
+
+
+def test_brokers_may_be_named_by_the_properties_and_what_is_for_consumers_is_left_out() -> None:
+    said = {"metadata.broker.list": "localhost:2", "group.id": "g", "session.timeout.ms": 6000}
+    environ = {**ENVIRONMENT, "ONCEPOOL_KAFKA_PROPERTIES": json.dumps(said)}
+    assert settings_from(environ, {})["kafka"] == {"bootstrap.servers": "localhost:1"}
+    del environ["ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS"]
+    assert settings_from(environ, {})["kafka"] == {"bootstrap.servers": "localhost:2"}
 
 
 def test_what_is_missing_in_the_environment_is_named() -> None:

@@ -17,7 +17,7 @@ INTRODUCTION: Final = """\
 `oncepool run` and `oncepool relay` show metrics to Prometheus at `/metrics` of their health port,
 where `health_port` is set; `oncepool gateway` at its own port, to API keys with the role `read`.
 The package has to be there: `pip install 'oncepool[metrics]'`. Without it `/metrics` is an error
-that says so (404, of the gateway 501); without a health port nothing is measured.
+that says so (404, of the gateway 501); without a health port `run` and `relay` measure nothing.
 
 ```yaml
 scrape_configs:

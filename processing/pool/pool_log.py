@@ -94,6 +94,10 @@ class PoolLog:
         """Its tables are gone, or too old, while there is work: they may be put back."""
         self._log.error(f"{UNUSABLE}: it is looked at again", detail=detail)
 
+    def connection_lost(self, worker: int) -> None:
+        """A worker's is gone: that is an outage only where the probe says so."""
+        self._log.warning("a worker lost its connection: the database is probed", worker=worker)
+
     def database(self, *, before: bool, up: bool) -> None:
         """Whether the database can be reached, and whether it could before."""
         if up and not before:

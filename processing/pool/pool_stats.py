@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from processing.pool.backlog import Backlog, backlogs_of
 from processing.pool.pool import Pool
 from processing.pool.stats import PoolStats
 
@@ -27,6 +28,12 @@ def stats_of(pool: Pool) -> PoolStats:
         worker_states=pool.crew.states,
         deaths_by_cause=dict(pool.crew.deaths),
     )
+
+
+def backlogs_in(pool: Pool) -> dict[tuple[str, int], Backlog]:
+    """What is held back by partition, and how long that is expected to take. Looks at each."""
+    lanes = pool.lanes
+    return backlogs_of(lanes.held_back_records(), pool.costs, lanes.kept_back.records())
 
 
 def waiting_in(pool: Pool) -> int:

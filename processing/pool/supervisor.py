@@ -44,12 +44,12 @@ from processing.pool.actions import (
     Unended,
 )
 from processing.pool.at_work import AtWork
-from processing.pool.backlog import Backlog, backlogs_of
+from processing.pool.backlog import Backlog
 from processing.pool.handover import Handover
 from processing.pool.maintenance_link import MaintenanceLink
 from processing.pool.pool import Pool
 from processing.pool.pool_log import PoolLog
-from processing.pool.pool_stats import is_saturated, stats_of, waiting_in
+from processing.pool.pool_stats import backlogs_in, is_saturated, stats_of, waiting_in
 from processing.pool.running import facts_of
 from processing.pool.stats import PoolStats
 from processing.pool.worker_processes import WorkerProcesses
@@ -82,8 +82,7 @@ class Supervisor:
             log=log,
         )  # fmt: skip
         self._at_work = AtWork(self._pool, self._processes)
-        self._next_tick = 0.0
-        self._next_counts = 0.0
+        self._next_tick = self._next_counts = 0.0
         self._database_was_up = True  # as the log has it
         self._refusing: str | None = None
         self._working = False
@@ -131,8 +130,7 @@ class Supervisor:
 
     def backlogs(self) -> dict[tuple[str, int], Backlog]:
         """What is held back by partition, and how long that is expected to take. Looks at each."""
-        lanes = self._pool.lanes
-        return backlogs_of(lanes.held_back_records(), self._pool.costs, lanes.kept_back.records())
+        return backlogs_in(self._pool)
 
     @property
     def database_up(self) -> bool:
@@ -232,8 +230,8 @@ class Supervisor:
 
     def give_up(self) -> list[dict[str, Any]]:
         """Nothing more will be done: names some of what is in hand."""
-        held = [record for record, _ in self._pool.take_suspects()]
-        records = [*self._handover.records, *self._pool.take_unstarted(), *held]
+        suspects = (record for record, _ in self._pool.take_suspects())
+        records = [*self._handover.records, *self._pool.take_unstarted(), *suspects]
         return [facts_of(record) for record in records[:LEFT_NAMED]]
 
     def close(self, timeout: float) -> None:
@@ -293,8 +291,7 @@ class Supervisor:
             case Report():
                 self._act(self._pool.report(number, frame))
                 if not frame.database_up:
-                    self._log.warning("a worker lost its connection: the database is probed",
-                                      worker=number)  # fmt: skip
+                    self._pool_log.connection_lost(number)
             case CannotServe(reason):
                 if not self._pool.crew.respawn.started_once:
                     # Told once, whole, by who ends the service: all workers say the same.
@@ -347,8 +344,7 @@ class Supervisor:
         self._act(actions)
 
     def _note_database(self) -> None:
-        before, up = self._database_was_up, self._pool.database_up
-        self._database_was_up = up
+        before, self._database_was_up = self._database_was_up, (up := self._pool.database_up)
         self._pool_log.database(before=before, up=up)
         if up and not before:
             self._handover.database_back()

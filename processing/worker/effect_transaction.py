@@ -20,6 +20,7 @@ from feedback.journal.database_errors import is_lock_race, is_stale_plan, outage
 from processing.handlers.outcomes import outcome_of
 from processing.worker.calls import DONE, Calls
 from processing.worker.chunk_run import ChunkRun
+from processing.worker.segment_sizes import SegmentSizes
 from processing.worker.session import Session
 from processing.worker.task import Task
 from processing.worker.transaction_ends import Broken, Struck, TransactionEnded
@@ -34,11 +35,7 @@ class EffectTransaction:
     def __init__(self, session: Session, calls: Calls, size: int) -> None:
         self._session = session
         self._calls = calls
-        self._size = size
-        self._sizes: dict[str, int] = {}
-        """Segment size of types that failed lately."""
-        self._apart: set[str] = set()
-        """Types that handle savepoints by hand, or leave some: they share no segment."""
+        self._sizes = SegmentSizes(size)
 
     def run(
         self, tasks: Sequence[Task], chunk: ChunkRun
@@ -52,7 +49,7 @@ class EffectTransaction:
         recalled: list[Task] = []
         position = alone = 0
         while position < len(tasks):
-            segment = self._next_segment(tasks, position)
+            segment = self._sizes.next_of(tasks, position)
             position += len(segment)
             alone += len(segment) == 1 and _takes_tx(segment)
             try:
@@ -60,22 +57,11 @@ class EffectTransaction:
                 failed = self._run_segment(segment, chunk, ran, recalled, more=more)
             except Broken as broken:
                 broken.before = [*ran, *broken.before]
-                self._sizes.update((task.envelope.type, 1) for task in broken.culprits)
+                self._sizes.failed(broken.culprits)
                 raise
             if failed or alone == ALONE_AT_MOST:
                 return ran, recalled, list(tasks[position:])
         return ran, recalled, []
-
-    def _next_segment(self, tasks: Sequence[Task], position: int) -> Sequence[Task]:
-        first = tasks[position]
-        if first.handler is not None and first.handler.batch:
-            return tasks[position:]  # a batch is one segment; it never shares its list
-        window = tasks[position : position + self._size]
-        size = min(self._sizes.get(t.envelope.type, self._size) for t in window)
-        if self._apart:
-            places = (n for n, t in enumerate(window) if t.envelope.type in self._apart)
-            size = min(size, max(1, next(places, size)))
-        return window[:size]
 
     def _run_segment(
         self, segment: Sequence[Task], chunk: ChunkRun, ran: list[Task], recalled: list[Task],
@@ -97,11 +83,10 @@ class EffectTransaction:
         if self._try_together(segment, chunk, done, gone, xid, more=more):
             ran += done
             recalled += gone
-            for task in segment[:1]:
-                self._grow(task)
+            self._sizes.went_well(segment[0])
             return False
         recalled += gone
-        self._sizes.update((task.envelope.type, 1) for task in segment)
+        self._sizes.failed(segment)
         for task in segment:
             if task not in gone:
                 (ran if self._run_alone(task, chunk) else recalled).append(task)
@@ -166,7 +151,8 @@ class EffectTransaction:
         elif failed is not None:
             raise failed  # all were recalled: it is about none of them
         well = failed is None and all(t.outcome is DONE or t.started is None for t in done)
-        meddled = self._apart and not self._apart.isdisjoint(t.envelope.type for t in done)
+        apart = self._sizes.apart
+        meddled = apart and not apart.isdisjoint(t.envelope.type for t in done)
         if well and not meddled and self._session.in_transaction:
             return True
         self._back(done, xid)
@@ -175,7 +161,7 @@ class EffectTransaction:
     def _meddled(self, task: Task) -> bool:
         """Whether a handler may have gone back to a savepoint of another request, or left one."""
         if self._session.failures.savepoints:
-            self._apart.add(task.envelope.type)
+            self._sizes.apart.add(task.envelope.type)
             return True
         return False
 
@@ -218,9 +204,9 @@ class EffectTransaction:
         (ran if (entered := self._run_alone(task, chunk, more=more)) else recalled).append(task)
         self._meddled(task)
         if task.outcome is DONE:
-            self._grow(task)
+            self._sizes.went_well(task)
         elif entered and task.started is not None:
-            self._sizes[task.envelope.type] = 1
+            self._sizes.failed([task])
         chunk.clear()
 
     def _run_alone(self, task: Task, chunk: ChunkRun, *, more: bool = False) -> bool:
@@ -339,15 +325,6 @@ class EffectTransaction:
             for task in tasks:
                 task.end(outcome_of(RuntimeError("the batch left the transaction broken")))
         self._back(tasks, xid, known=True)
-
-    def _grow(self, task: Task) -> None:
-        """A type that failed gets larger segments again while it does not."""
-        size = self._sizes.get(task.envelope.type)
-        if size is not None:
-            if size * 2 >= self._size:
-                del self._sizes[task.envelope.type]
-            else:
-                self._sizes[task.envelope.type] = size * 2
 
 
 def _takes_tx(segment: Sequence[Task]) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,10 @@ def limit() -> Iterator[ProcessLimit]:
 def python_threads(pid: int) -> int:
     """Threads of a process but those of its Kafka clients, which have names of their own."""
     tasks = Path(f"/proc/{pid}/task")
-    names = [(task / "comm").read_text() for task in tasks.iterdir()]
+    names = []
+    for task in tasks.iterdir():
+        with suppress(FileNotFoundError):  # it has ended since the folder was read
+            names.append((task / "comm").read_text())
     return names.count((tasks / str(pid) / "comm").read_text())
 
 

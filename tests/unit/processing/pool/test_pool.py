@@ -24,7 +24,7 @@ from processing.ipc.frames import (
 from processing.ipc.progress import Running
 from processing.pool.actions import Died, NoWorkerStarts, Send, Signal, Spawn, Tell
 from processing.pool.pool import Pool
-from processing.pool.pool_stats import is_saturated, stats_of
+from processing.pool.pool_stats import stats_of
 from processing.pool.restart_backoff import BLAMED_CAP, RestartBackoff
 from processing.pool.workers import LATE
 from processing.settings import PoolSettings
@@ -95,21 +95,6 @@ def test_a_busy_worker_gets_a_second_chunk_only_of_a_good_size() -> None:
     assert [len(o) for _, o in sends(pool.plan(1.2))] == [390]
     pool.submit([record(n) for n in range(400, 900)])
     assert sends(pool.plan(1.3)) == []
-
-
-def test_it_is_saturated_where_nothing_that_comes_could_start() -> None:
-    pool = pool_with(2)
-    assert not is_saturated(pool)
-    pool.submit([record(0), record(1)])
-    pool.plan(1.0)
-    assert not is_saturated(pool), "both are busy, and there is nothing to do next"
-    pool.submit([record(n) for n in range(2, 5)])
-    pool.plan(1.1)
-    assert is_saturated(pool)
-    pool.crew.leave(0)
-    assert is_saturated(pool), "who leaves takes nothing more"
-    pool.report(1, report(pool.crew.all[1].chunks[0].number))
-    assert not is_saturated(pool)
 
 
 def test_nothing_is_sent_behind_a_request_that_goes_alone() -> None:

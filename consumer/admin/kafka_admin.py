@@ -22,8 +22,9 @@ from consumer.intake.kafka_properties import broker_properties
 from feedback.errors import OncepoolError
 
 TIMEOUT = 5.0
-CREATED_WITHIN = 0.5
-"""Seconds in which a broker that creates topics by itself has done so."""
+CREATED_WITHIN = 2.0
+"""Seconds in which a broker has heard of a topic that was just made, also where it makes them by
+itself."""
 PAUSE = 0.1
 _LONGEST = 1000 * 366 * 86_400_000
 """Milliseconds of retention, or of a segment, above which a topic keeps messages for ever."""

@@ -51,13 +51,20 @@ class _Definition(NamedTuple):
     end: int
 
 
+def _parsed(text: str) -> ast.Module:
+    """Its tree. CPython 3.11 counts all threads' recursion as one, and may raise for another's."""
+    with contextlib.suppress(SystemError):
+        return ast.parse(text)
+    return ast.parse(text)
+
+
 @functools.cache
 def _definitions(text: str) -> list[_Definition]:
     return [
         _Definition(
             node.name, isinstance(node, ast.ClassDef), node.lineno - 1, node.end_lineno or 0
         )
-        for node in ast.walk(ast.parse(text))
+        for node in ast.walk(_parsed(text))
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
     ]
 

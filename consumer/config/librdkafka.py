@@ -31,9 +31,14 @@ FORBIDDEN = {
 OF_SETTINGS = {name: f"set {twin.setting} instead" for name, twin in TWINS.items()}
 """Properties that whoever reads the settings has taken for those."""
 
-OF_CONSUMERS = dict.fromkeys(TWINS, "it is for consumers, and a sender is none") | dict.fromkeys(
-    ("bootstrap.servers", "metadata.broker.list"), "set its bootstrap_servers instead"
-)
+OF_CONSUMERS = {
+    name: (
+        "set its bootstrap_servers instead"
+        if twin.setting == "kafka_bootstrap_servers"
+        else "it is for consumers, and a sender is none"
+    )
+    for name, twin in TWINS.items()
+}
 """Properties that a sender of an outbox can't have."""
 
 CLASSIC_ONLY = {

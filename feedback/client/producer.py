@@ -12,12 +12,12 @@ import confluent_kafka
 from feedback.backoff import Breaker
 from feedback.broker_probe import LOST, BrokerProbe
 from feedback.client.kafka_log import OutageLog, log
+from feedback.client.settings import BROKERS
 from feedback.errors import ConfigurationError
 from feedback.guarded_producer import GuardedProducer, PlainProducer
 from feedback.message_size import message_bytes
 
 _TOPIC_UNKNOWN_FOR: Final = 3_000  # milliseconds
-_SERVERS: Final = ("bootstrap.servers", "metadata.broker.list")
 _REFUSED: Final = {
     "delivery.report.only.error": "`accepted` is written from the reports of success",
     "transactional.id": "each request is sent on its own",
@@ -51,7 +51,7 @@ def connect(
     for name, reason in _REFUSED.items():
         if name in given:
             raise ConfigurationError(f"Kafka property {name} must not be set here: {reason}")
-    if not any(given.get(name) for name in _SERVERS):
+    if not any(given.get(name) for name in BROKERS):
         raise ConfigurationError("kafka names no broker: give host:port, or bootstrap.servers")
     if not delivery_timeout > 0:
         raise ConfigurationError(f"delivery_timeout is {delivery_timeout}: it has to be above 0")

@@ -19,6 +19,7 @@ REDIS: Final = "ONCEPOOL_REDIS_URL"
 PREFIX: Final = "ONCEPOOL_REDIS_PREFIX"
 RESULTS: Final = "ONCEPOOL_KAFKA_RESULTS_TOPIC"
 BROKERS: Final = ("bootstrap.servers", "metadata.broker.list")
+"""The two names of what librdkafka asks first."""
 OF_CONSUMERS: Final = frozenset({
     "group.id", "group.protocol", "partition.assignment.strategy", "session.timeout.ms",
     "max.poll.interval.ms", "auto.offset.reset",

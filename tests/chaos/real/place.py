@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import pwd
-import subprocess
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -18,6 +16,7 @@ from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 from feedback.journal.migrations import migrate
 from stack.places import port_is_free
 from stack.postgres import enterable
+from tests.chaos.real.small_disk import SmallDisk
 from tests.support import run
 from tests.support.kafka_proxy import KafkaProxy
 from tests.support.pooler import Pooler
@@ -33,39 +32,6 @@ CREATE TABLE {s}.children (id int REFERENCES {s}.parents DEFERRABLE INITIALLY DE
 """
 SMALL_DISK = 600
 """MiB."""
-
-
-class SmallDisk:
-    """A small file system that can be filled to its end; needs the right to mount."""
-
-    def __init__(self, folder: Path, size: int) -> None:
-        """`size`: in MiB."""
-        self.folder = folder
-        self._ballast = folder / "ballast"
-        folder.mkdir(parents=True, exist_ok=True)
-        mounted = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", f"size={size}m,mode=0777", "tmpfs", folder],
-            check=False, capture_output=True,
-        )  # fmt: skip
-        self.mounted = mounted.returncode == 0
-
-    def fill(self) -> int:
-        """Takes what is free; how many bytes that were."""
-        written = 0
-        with self._ballast.open("wb", buffering=0) as ballast:
-            for size in (1 << 20, 4096):
-                with contextlib.suppress(OSError):
-                    while size == os.write(ballast.fileno(), b"\0" * size):
-                        written += size
-        return written
-
-    def free(self) -> None:
-        self._ballast.unlink(missing_ok=True)
-
-    def close(self) -> None:
-        if self.mounted:
-            subprocess.run(["umount", "-l", self.folder], check=False, capture_output=True)
-            self.mounted = False
 
 
 class Place:

@@ -6,16 +6,17 @@ from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
-import psycopg
 import pytest
 
 from feedback.contract.times import moment
-from processing import App, Request
+from processing import Request
 from processing.worker import task
 from stack import Stack
+from tests.support.each_kind import each_kind
 from tests.support.executor import Bench
 
 EXPIRES = moment(2_000_000_010).isoformat()
+SLOW = {"takes": 20}
 
 
 @pytest.fixture
@@ -32,60 +33,23 @@ def ran() -> list[str]:
 
 
 @pytest.fixture
-def bench(  # noqa: C901 - a list of handlers
-    stack: Stack, schema: str, ran: list[str], clock: SimpleNamespace
-) -> Iterator[Bench]:
-    app = App()
+def bench(stack: Stack, schema: str, ran: list[str], clock: SimpleNamespace) -> Iterator[Bench]:
+    """A payload says how many seconds its handler takes, if any."""
 
     def run(request: Request[Any]) -> None:
         ran.append(request.id)
+        clock.now += request.payload.get("takes", 0)
 
-    @app.handler("slow")
-    def slow(payload: Any, tx: psycopg.Cursor[Any], request: Request[Any]) -> None:
-        run(request)
-        clock.now += 20
-
-    @app.handler("one")
-    def one(payload: Any, tx: psycopg.Cursor[Any], request: Request[Any]) -> None:
-        run(request)
-
-    @app.handler("piped", pipeline=True)
-    def piped(payload: Any, tx: psycopg.Cursor[Any], request: Request[Any]) -> None:
-        run(request)
-
-    @app.handler("plain")
-    def plain(payload: Any, request: Request[Any]) -> None:
-        run(request)
-
-    @app.handler("pure", effect="none")
-    def pure(payload: Any, request: Request[Any]) -> None:
-        run(request)
-
-    @app.handler("pure and slow", effect="none")
-    def pure_and_slow(payload: Any, request: Request[Any]) -> None:
-        run(request)
-        clock.now += 20
-
-    @app.handler("charge", effect="external")
-    def charge(payload: Any, request: Request[Any]) -> None:
-        run(request)
-
-    @app.batch_handler("batch")
-    def batch(requests: list[Request[Any]], tx: psycopg.Cursor[Any]) -> list[None]:
-        for request in requests:
-            run(request)
-        return [None] * len(requests)
-
-    made = Bench(app, stack.database, schema)
+    made = Bench(each_kind(run), stack.database, schema)
     yield made
     made.executor.close()
 
 
-@pytest.mark.parametrize("kind", ["one", "piped", "plain", "charge", "batch"])
+@pytest.mark.parametrize("kind", ["one", "piped", "plain", "charge", "many"])
 def test_it_is_rejected_and_its_neighbours_run(bench: Bench, ran: list[str], kind: str) -> None:
     late = bench.record("b", kind, {}, key=b"k", ce_expirytime=EXPIRES)
     report = bench.run(
-        bench.record("a", "slow", {}, key=b"k"), late, bench.record("c", kind, {}, key=b"k")
+        bench.record("a", "one", SLOW, key=b"k"), late, bench.record("c", kind, {}, key=b"k")
     )
     assert (ran, report.returned, report.unclear) == (["a", "c"], [], [])
     assert bench.rows() == {
@@ -99,7 +63,7 @@ def test_it_is_rejected_and_its_neighbours_run(bench: Bench, ran: list[str], kin
 
 def test_so_is_pure_computation(bench: Bench, ran: list[str]) -> None:
     bench.run(
-        bench.record("a", "pure and slow", {}),
+        bench.record("a", "pure", SLOW),
         bench.record("b", "pure", {}, ce_expirytime=EXPIRES),
         bench.record("c", "pure", {}),
     )
@@ -107,10 +71,10 @@ def test_so_is_pure_computation(bench: Bench, ran: list[str]) -> None:
     assert bench.state("b") == ("rejected", "expired")
 
 
-@pytest.mark.parametrize("kind", ["one", "batch"])
+@pytest.mark.parametrize("kind", ["one", "many"])
 def test_alone_it_is_rejected_as_well(bench: Bench, ran: list[str], kind: str) -> None:
     bench.run(
-        bench.record("a", "slow", {}, key=b"k"),
+        bench.record("a", "one", SLOW, key=b"k"),
         bench.record("b", kind, {}, key=b"k", ce_expirytime=EXPIRES),
     )
     assert (ran, bench.rows()["b"]) == (["a"], ("rejected", "expired"))

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-import psycopg
 import pytest
 
-from processing import App, Request
+from processing import Request
 from processing.worker import chunk_run
 from processing.worker.chunk_run import STARTS_FOR, ChunkRun
 from stack import Stack
+from tests.support.each_kind import each_kind
 from tests.support.executor import Bench, FakeGate
 
 SLOW = STARTS_FOR * 0.6
@@ -42,7 +42,6 @@ def ran() -> list[str]:
 @pytest.fixture
 def bench(stack: Stack, schema: str, ran: list[str], clock: Clock) -> Iterator[Bench]:
     """A payload says how many seconds its handler takes."""
-    app = App()
 
     def run(request: Request[Any]) -> None:
         ran.append(request.id)
@@ -50,35 +49,7 @@ def bench(stack: Stack, schema: str, ran: list[str], clock: Clock) -> Iterator[B
         if request.payload.get("fails") and ran.count(request.id) == 1:
             raise ValueError
 
-    @app.handler("one")
-    def one(payload: Any, tx: psycopg.Cursor[Any], request: Request[Any]) -> None:
-        run(request)
-
-    @app.handler("piped", pipeline=True)
-    def piped(payload: Any, tx: psycopg.Cursor[Any], request: Request[Any]) -> None:
-        run(request)
-
-    @app.handler("plain")
-    def plain(payload: Any, request: Request[Any]) -> None:
-        run(request)
-
-    @app.handler("pure", effect="none")
-    def pure(payload: Any, request: Request[Any]) -> None:
-        run(request)
-
-    @app.handler("charge", effect="external")
-    def charge(payload: Any, request: Request[Any]) -> None:
-        run(request)
-
-    @app.batch_handler("many")
-    def many(requests: list[Request[Any]], tx: psycopg.Cursor[Any]) -> list[None]:
-        return [run(request) for request in requests]
-
-    @app.batch_handler("more", effect="none")
-    def more(requests: list[Request[Any]]) -> list[None]:
-        return [run(request) for request in requests]
-
-    made = Bench(app, stack.database, schema)
+    made = Bench(each_kind(run), stack.database, schema)
     yield made
     made.executor.close()
     made.app.stop_worker()

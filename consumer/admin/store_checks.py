@@ -73,6 +73,10 @@ def _kind_of_redis(information: dict[str, Any]) -> list[Finding]:
     name = "Valkey" if "valkey_version" in information else "Redis"
     version = information.get("valkey_version") or information.get("redis_version")
     found = [Finding("redis", "ok", f"{name} {version} answers")]
+    if information.get("cluster_enabled"):
+        detail = "it runs in cluster mode, where several statuses can't be read or written at once"
+        advice = "give redis_url of one that does not; one node with a replica holds enough"
+        found.append(Finding("redis", "wrong", detail, advice))
     policy = information.get("maxmemory_policy", "noeviction")
     if policy != "noeviction":
         detail = f"maxmemory-policy is {policy}: statuses may vanish before they are read"

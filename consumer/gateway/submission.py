@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Collection, Iterable
 from datetime import datetime
 from typing import Any, Final, NamedTuple
+from urllib.parse import unquote
 
 from consumer.gateway.problems import HttpProblem, another_payload, invalid
 from feedback.client.message import SubmitOptions
@@ -25,6 +27,8 @@ _ELSEWHERE: Final = {
 }
 """Attributes of an event that are said in another way here."""
 
+_QUOTED: Final = re.compile(r'"(?:[^"\\]|\\.)*"')
+_ESCAPED: Final = re.compile(r"\\(.)")
 _FORMS: Final = frozenset({"application/x-www-form-urlencoded", "multipart/form-data"})
 
 
@@ -136,10 +140,16 @@ def is_sent(
 
 
 def _text(name: str, raw: bytes) -> str:
+    """Attributes may be quoted and percent-encoded: section 3.1.3.2 of the binding."""
     try:
-        return raw.decode()
+        text = raw.decode()
+        if name.startswith(_PREFIX):
+            if _QUOTED.fullmatch(text):
+                text = _ESCAPED.sub(r"\1", text[1:-1])
+            text = unquote(text, errors="strict")
     except UnicodeDecodeError:
         raise invalid(f"the header {name} is not UTF-8") from None
+    return text
 
 
 def _time(name: str, text: str) -> datetime:

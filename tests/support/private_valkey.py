@@ -14,12 +14,13 @@ import redis
 class PrivateValkey:
     """Runs valkey-server on a free port, which stays the same over stop() and start()."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *options: str) -> None:
+        """`options`: further ones of valkey-server."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port: int = free.getsockname()[1]
         self.url = f"redis://127.0.0.1:{self.port}/0"
-        self._folder = folder
+        self._folder, self._options = folder, options
         self._process: subprocess.Popen[bytes] | None = None
         self.start()
 
@@ -28,6 +29,7 @@ class PrivateValkey:
             [
                 *(_binary(), "--port", str(self.port), "--bind", "127.0.0.1"),
                 *("--save", "", "--appendonly", "no", "--dir", str(self._folder)),
+                *self._options,
             ],
             stdout=subprocess.DEVNULL,
         )

@@ -164,6 +164,20 @@ def test_check_warns_of_evicted_statuses(process: Oncepool, tmp_path: Path) -> N
     assert "maxmemory-policy is allkeys-lru" in warnings[0]
 
 
+def test_check_refuses_a_cluster(process: Oncepool, tmp_path: Path) -> None:
+    valkey = PrivateValkey(tmp_path, "--cluster-enabled", "yes")
+    try:
+        with valkey.client() as client:
+            client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)
+            eventually(lambda: client.cluster("info")["cluster_state"] == "ok", 60)
+        done = process("check", "--json", ONCEPOOL_REDIS_URL=valkey.url)
+    finally:
+        valkey.stop()
+
+    assert done.returncode == 1
+    assert "cluster mode" in wrong(done)["redis"]
+
+
 def test_migrate_twice(oncepool: Oncepool, stack: Stack, empty_schema: str) -> None:
     with psycopg.connect(stack.database, autocommit=True) as database:
         database.execute(f"DROP SCHEMA IF EXISTS {empty_schema} CASCADE")

@@ -189,6 +189,28 @@ def test_headers_of_cloudevents_are_options() -> None:
 
 
 @pytest.mark.parametrize(
+    "said,meant",
+    [
+        (b"account%201", "account 1"),
+        (b"Gr%C3%BC%C3%9Fe", "Gr\u00fc\u00dfe"),
+        ("Gr\u00fc\u00dfe".encode(), "Gr\u00fc\u00dfe"),
+        (b"100%25", "100%"),
+        (b"%2541", "%41"),
+        (b"100%", "100%"),
+        (b'"account 1"', "account 1"),
+        (rb'"a \"b\" \\c"', r'a "b" \c'),
+        (b'"a" b', '"a" b'),
+    ],
+)
+def test_attributes_are_decoded_once(said: bytes, meant: str) -> None:
+    headers = [(b"ce-partitionkey", said), (b"ce-source", said), (b"tracestate", b"a=%41")]
+    assert read_options(headers, "application/json") == {
+        "key": meant,
+        "headers": {"ce_source": meant, "tracestate": "a=%41"},
+    }
+
+
+@pytest.mark.parametrize(
     "name,value",
     [
         (b"ce-id", b"x"),
@@ -197,6 +219,7 @@ def test_headers_of_cloudevents_are_options() -> None:
         (b"ce-expirytime", b"2030-05-01T12:00:00"),
         (b"ce-timeout", b"soon"),
         (b"ce-reference", b"\xff"),
+        (b"ce-reference", b"%FF"),
     ],
 )
 def test_headers_that_can_not_be_read_are_refused(name: bytes, value: bytes) -> None:

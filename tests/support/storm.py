@@ -152,6 +152,13 @@ class Storm:
         return [member for member in self.members if member.process.poll() is None]
 
     def stop(self, member: Member, timeout: float = 60) -> int:
+        """Its exit code; it is waited for until it runs, and heeds signals."""
+        said = member.log.with_suffix(".stderr")
+        eventually(
+            lambda: '"running"' in said.read_text() or member.process.poll() is not None,
+            timeout,
+            self.errors,
+        )
         member.process.send_signal(signal.SIGTERM)
         return member.process.wait(timeout)
 

@@ -19,6 +19,8 @@ from tests.support.service import WAIT, Bench, Callers
 from tests.support.waiting import eventually
 
 WORKER = "oncepool worker"
+SESSIONS = """SELECT count(*) FROM pg_stat_activity
+    WHERE datname = current_database() AND application_name LIKE %s"""
 
 
 @pytest.fixture
@@ -174,6 +176,7 @@ def test_workers_go_on_where_only_the_maintenance_process_has_lost_its_session(
     instance = bench.start(ONCEPOOL_WORKERS="2")
     first = bench.client.submit("effect", {"table": bench.table})
     assert bench.client.wait(first, WAIT).state == "done"
+    eventually(lambda: bench.query(SESSIONS, f"{WORKER}%") == [(2,)], WAIT)
     own_database.let_in(new=False)
     assert own_database.end_connections("oncepool maintenance")
     instance.says("database away")

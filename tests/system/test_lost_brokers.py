@@ -22,7 +22,8 @@ from tests.support.waiting import eventually
 
 MEMBERS = 2
 """Each in a group of its own."""
-OUTAGES = 2
+OUTAGES = 6
+"""At most: until one has joined anew, which takes one or two where the machine is not busy."""
 
 
 class Member:
@@ -53,7 +54,7 @@ def broker(stack: Stack) -> Iterator[BrokerlessProxy]:
 
 
 @pytest.mark.long
-@pytest.mark.timeout(400)
+@pytest.mark.timeout(900)
 def test_a_member_that_has_lost_its_brokers_joins_anew(
     broker: BrokerlessProxy, stack: Stack, topic: Callable[..., str]
 ) -> None:
@@ -83,13 +84,13 @@ def test_a_member_that_has_lost_its_brokers_joins_anew(
 
     send()
     eventually(all_hear, 60, told)
-    for _outage in range(OUTAGES):
+    while not any(member.joined_anew for member in members):
+        assert sent <= OUTAGES, told()
         broker.cut()
         eventually(nobody_is_connected, 30)
         broker.brokerless = 2 * MEMBERS  # those who look for topics may get some
         broker.mend()
         send()
         eventually(all_hear, 90, told)
-    assert any(member.joined_anew for member in members)
     for member in members:
         member.kafka.close()

@@ -31,7 +31,7 @@ _SAID: Final = {
     404: ("unknown", "Nothing is known of it."),
     408: ("timeout", "The body came too slowly."),
     409: ("refused", "Its state does not allow it, or its first request is not answered yet."),
-    413: ("too_large", "The body is longer than max_payload, or than Kafka takes."),
+    413: ("too_large", "The body, or the answer, is longer than it may be."),
     415: ("unsupported_media_type", "Structured events and forms are not taken."),
     422: ("another_payload", "The key belongs to a request with another payload."),
     429: ("too_many_requests", "The rate of the API key is used up: Retry-After says how long."),
@@ -138,7 +138,7 @@ LIST: Final[dict[str, Any]] = {
             {"type": "array", "items": {"anyOf": [_STATUS, _UNKNOWN]}},
             [DONE, UNKNOWN],
         ),
-        **_problems(*_ALL),
+        **_problems(*_ALL, 413),
     },
     "openapi_extra": {"security": _SECURITY},
 }

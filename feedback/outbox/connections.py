@@ -4,7 +4,8 @@ What is taken, by what it offers, as nothing is imported that the program does n
 
 - SQLAlchemy's sessions and connections, asyncio's among them: `execute(text, {name: value})`; what
   its pools hand out is a driver's connection;
-- psycopg's connections and cursors, asyncio's among them;
+- psycopg's connections and cursors, asyncio's among them, and cursors of its kind whose connection
+  is another's, as a handler's `tx`;
 - Django's connections and cursors;
 - any connection of DB-API 2.0, which has `cursor()`, and any cursor that knows its `connection`;
 - else whatever has `execute(sql, parameters)` and `fetchall()`, both plain or both coroutines, with
@@ -113,7 +114,9 @@ def _executor_of(given: Any) -> _Executor:
     if "sqlalchemy" in roots and _can(given, "execute"):
         return _SqlAlchemy(given)
     if "psycopg" in roots and _can(given, "execute"):
-        return _Psycopg(_connection_of(given))
+        connection = _connection_of(given)
+        # Another's may stand around psycopg's, and makes cursors that keep to its rules.
+        return (_Psycopg if "psycopg" in _roots(connection) else _Executor)(connection)
     if "asyncpg" in roots and not _can(given, "fetchall"):
         raise TypeError(
             "a connection of asyncpg has no parameters of the form %s: hand over an object around"

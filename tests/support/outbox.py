@@ -1,7 +1,8 @@
 """An outbox to look at, and a connection to it of every kind that takes requests.
 
 All kinds are those of the packages themselves; `dbapi` is a driver that only keeps to DB-API 2.0,
-and gives rows as mappings; `pool` is what the pool of SQLAlchemy hands out, around a driver's own.
+and gives rows as mappings; `pool` is what the pool of SQLAlchemy hands out, around a driver's own;
+`guarded` is what a handler has of its `tx`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from sqlalchemy import orm
 from sqlalchemy.ext import asyncio as sqlalchemy_asyncio
 
 from feedback.postgres_times import TimesCursor
+from processing.worker.guarded_cursor import GuardedCursor
 
 T = TypeVar("T")
 
@@ -103,6 +105,14 @@ def _psycopg(url: str, kind: str) -> Iterator[Opened]:
             stack.enter_context(c.pipeline())
         given = c.cursor() if kind == "cursor" else c
         yield Opened(given, c.commit, c.rollback, c.execute)
+        c.rollback()
+
+
+@contextmanager
+def _guarded(url: str, kind: str) -> Iterator[Opened]:
+    with psycopg.connect(url) as c:
+        tx = GuardedCursor(c)
+        yield Opened(tx if kind == "cursor" else tx.connection, c.commit, c.rollback, tx.execute)
         c.rollback()
 
 
@@ -198,7 +208,7 @@ async def _sqlalchemy_async_raw(url: str, _: str) -> AsyncIterator[Opened]:
 
 _SYNC = {
     "psycopg": _psycopg, "dbapi": _dbapi, "sqlalchemy": _sqlalchemy, "pool": _sqlalchemy_raw,
-    "django": _django,
+    "django": _django, "guarded": _guarded,
 }  # fmt: skip
 _ASYNC = {
     "psycopg": _psycopg_async, "sqlalchemy": _sqlalchemy_async, "pool": _sqlalchemy_async_raw,
@@ -207,7 +217,7 @@ _ASYNC = {
 KINDS = [
     *("psycopg connection", "psycopg cursor", "dbapi connection", "dbapi cursor"),
     *("sqlalchemy connection", "sqlalchemy session", "sqlalchemy scoped", "pool connection"),
-    *("django connection", "django cursor"),
+    *("django connection", "django cursor", "guarded connection", "guarded cursor"),
     *("async psycopg connection", "async psycopg cursor"),
     *("async sqlalchemy connection", "async sqlalchemy session", "async pool connection"),
 ]

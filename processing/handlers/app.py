@@ -17,6 +17,7 @@ from processing.handlers.options import CheckedOptions, HandlerOptions, validate
 from processing.handlers.periodic import read_schedule
 from processing.handlers.request import Request
 from processing.handlers.signature import Signature, caller_locals, describe, read_signature
+from processing.handlers.tracebacks import let_go
 
 __all__ = ["App", "load_app"]
 
@@ -200,6 +201,7 @@ class App:
             return
         for failure in self._resources.report(error, request, seconds):
             _log.error("on_error failed", exc_info=failure)
+            let_go(failure)
 
     def _register(
         self,

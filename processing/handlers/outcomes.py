@@ -7,7 +7,7 @@ import re
 import sysconfig
 import traceback
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import partial
 from pathlib import Path
@@ -19,6 +19,7 @@ from feedback.contract.headers import LONGEST_DELAY
 from feedback.contract.states import HANDLER_ERROR, INVALID_PAYLOAD, RETRY, State
 from processing.handlers.errors import InvalidPayload
 from processing.handlers.options import Effect
+from processing.handlers.tracebacks import Tracebacks
 
 _CODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _TEXT_LIMIT = 2000
@@ -111,9 +112,9 @@ class Outcome:
 
     `reason` is for the producer, `error` for whoever looks after the handler. `retry` is the
     handler's own Retry and `cause` the exception that it raised instead, for the policy that
-    decides whether it runs again; `due` is when it may, where it waits; `superseded_by` is the id
-    of the request that took its place; `begun` says of what is given back that its handler may have
-    been entered.
+    decides whether it runs again, with `traces` of where that was; `due` is when it may, where it
+    waits; `superseded_by` is the id of the request that took its place; `begun` says of what is
+    given back that its handler may have been entered.
     """
 
     state: State
@@ -122,6 +123,7 @@ class Outcome:
     error: str | None = None
     retry: Retry | None = None
     cause: BaseException | None = None
+    traces: Tracebacks | None = field(default=None, compare=False, repr=False)
     due: datetime | None = None
     superseded_by: str | None = None
     begun: bool = False
@@ -159,7 +161,9 @@ def _meant(error: BaseException, effect: Effect) -> Outcome:
 
 def _unmeant(error: BaseException, effect: Effect) -> Outcome:
     state = State.IN_DOUBT if effect == "external" else State.FAILED
-    return Outcome(state, HANDLER_ERROR, error=describe(error), cause=error)
+    return Outcome(
+        state, HANDLER_ERROR, error=describe(error), cause=error, traces=Tracebacks(error)
+    )
 
 
 def describe(error: BaseException) -> str:

@@ -15,6 +15,7 @@ from processing.handlers.options import Effect
 from processing.handlers.outcomes import Outcome, outcome_of
 from processing.handlers.request import Request
 from processing.handlers.stopping import STOPPING
+from processing.handlers.tracebacks import let_go
 from processing.logs import RUNNING
 from processing.worker.forks import FORK_GUARD
 from processing.worker.guarded_cursor import GuardedCursor
@@ -62,6 +63,7 @@ class Calls:
         except BaseException as error:  # noqa: BLE001 - sys.exit of a handler is its failure, not ours
             FORK_GUARD.check(error)
             task.end(_ended_by(error, handler.effect))
+            let_go(error)
             self._session.forget_cursor(name)
         if tx is not None and self._session.held():
             self._session.take_back()
@@ -89,14 +91,12 @@ class Calls:
         except BaseException as error:  # noqa: BLE001 - raising fails all of the batch
             FORK_GUARD.check(error)
             self._session.forget_cursor(name)
+            outcome = _ended_by(error, handler.effect)
+            let_go(error)
             for task in tasks:
-                task.end(_ended_by(error, handler.effect))
+                task.end(outcome)
         else:
-            for task, result in zip(entered, results, strict=True):
-                if isinstance(result, BaseException):
-                    task.end(outcome_of(result, handler.effect))
-                else:
-                    task.end(DONE, result)
+            _end_each(entered, results, handler.effect)
         self._take_back(tx)
         took = time.perf_counter() - begun
         RUNNING.set(None)
@@ -109,6 +109,21 @@ class Calls:
     def _take_back(self, tx: GuardedCursor | None) -> None:
         if tx is not None and self._session.held():
             self._session.take_back()
+
+
+def _end_each(
+    tasks: Sequence[Task], results: Sequence[bytes | BaseException | None], effect: Effect
+) -> None:
+    """Ends those of a batch that returned; one exception may be the end of several."""
+    raised: dict[int, Outcome] = {}
+    for task, result in zip(tasks, results, strict=True):
+        if not isinstance(result, BaseException):
+            task.end(DONE, result)
+            continue
+        if id(result) not in raised:
+            raised[id(result)] = outcome_of(result, effect)
+            let_go(result)
+        task.end(raised[id(result)])
 
 
 def _requests(tasks: Sequence[Task], entered: list[Task]) -> list[Request[Any]]:

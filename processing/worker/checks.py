@@ -8,6 +8,7 @@ from feedback.contract.states import EXPIRED, State
 from feedback.journal.rows import StoredRequest
 from processing.handlers.handler import Handler
 from processing.handlers.outcomes import Done, NotDone, Outcome, Unknown, describe
+from processing.handlers.tracebacks import let_go
 from processing.logs import BoundLogger
 from processing.worker.call_ends import CallEnds
 from processing.worker.calls import DONE
@@ -137,6 +138,7 @@ class Checks:
             FORK_GUARD.check(error)
             name = task.envelope.id
             self._log.error("check failed", request_id=name, error=describe(error))
+            let_go(error)
             return None, None
 
 

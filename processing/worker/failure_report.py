@@ -10,6 +10,7 @@ from processing.handlers.outcomes import describe
 from processing.logs import RUNNING, BoundLogger, RateLimited
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.records import final_of
+from processing.worker.task import Task
 
 
 class FailureReport:
@@ -28,23 +29,30 @@ class FailureReport:
                     "request became a dead letter", request_id=e.id, type=e.type, code=final.code,
                     attempt=task.attempt, error=final.error,
                 )  # fmt: skip
-            if outcome is None or outcome.cause is None:
+            if outcome is None or outcome.cause is None or outcome.traces is None:
                 continue
-            self._log.warning(
-                "handler failed", request_id=e.id, type=e.type, attempt=task.attempt,
-                becomes=str(final.state), error=outcome.error, exception=_traceback(outcome.cause),
-            )  # fmt: skip
-            if self._app.reports_errors:
-                RUNNING.set((e.id, e.type))
-                chunk.start(task.index, task.timeout)  # a hook that hangs is ended like a handler
-                try:
-                    request = task.request(task.hand_out())
-                    self._app.report_error(outcome.cause, request, task.timeout)
-                except BaseException as error:  # noqa: BLE001 - user code must not end the worker
-                    self._log.error("on_error failed", type=e.type, error=describe(error))
-                chunk.clear()
-                RUNNING.set(None)
+            with outcome.traces.shown():
+                self._log.warning(
+                    "handler failed", request_id=e.id, type=e.type, attempt=task.attempt,
+                    becomes=str(final.state), error=outcome.error,
+                    exception=_traceback(outcome.cause),
+                )  # fmt: skip
+                if self._app.reports_errors:
+                    self._report(task, outcome.cause, chunk)
         self._log.flush()
+
+    def _report(self, task: Task, cause: BaseException, chunk: ChunkRun) -> None:
+        """Calls the hooks."""
+        e = task.envelope
+        RUNNING.set((e.id, e.type))
+        chunk.start(task.index, task.timeout)  # a hook that hangs is ended like a handler
+        try:
+            request = task.request(task.hand_out())
+            self._app.report_error(cause, request, task.timeout)
+        except BaseException as error:  # noqa: BLE001 - user code must not end the worker
+            self._log.error("on_error failed", type=e.type, error=describe(error))
+        chunk.clear()
+        RUNNING.set(None)
 
 
 def _traceback(error: BaseException) -> str:

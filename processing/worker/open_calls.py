@@ -22,6 +22,7 @@ from processing.handlers.event_loop import LOOP
 from processing.handlers.handler import Handler
 from processing.handlers.outcomes import Outcome, describe, outcome_of
 from processing.handlers.request import Request
+from processing.handlers.tracebacks import let_go
 from processing.ipc.progress import ProgressSlot
 from processing.logs import RUNNING
 from processing.worker.calls import DONE, LONG_RUN
@@ -182,6 +183,7 @@ class _Call:
         except BaseException as error:  # noqa: BLE001 - sys.exit of a handler is its failure, not ours
             FORK_GUARD.check(error)
             task.end(self._outcome_of(error))
+            let_go(error)
         task.seconds = time.perf_counter() - begun
 
     async def _called(self) -> bytes | None:

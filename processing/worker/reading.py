@@ -26,6 +26,7 @@ from processing.handlers.decoder import Skip, decode
 from processing.handlers.errors import InvalidPayload
 from processing.handlers.handler import Handler
 from processing.handlers.outcomes import Outcome, outcome_of, safe_text
+from processing.handlers.tracebacks import let_go
 from processing.worker.task import Task
 
 
@@ -89,6 +90,7 @@ def read_task(
             _hold(task, handler, envelope, limits)
         except BaseException as error:  # noqa: BLE001 - of functions of the user's
             task.end(outcome_of(error))
+            let_go(error)
     task.hold_open = task.outcome is not None and not task.held
     return task
 
@@ -142,6 +144,7 @@ def _parse(task: Task, handler: Handler, limits: Limits) -> None:
     except BaseException as error:  # noqa: BLE001 - a validator of the user's that fails
         task.fingerprint = _plain_fingerprint(task, handler)
         task.end(outcome_of(error))
+        let_go(error)
     if payload is None:
         task.end(Outcome(State.REJECTED, INVALID_PAYLOAD, reason="the message has no value"))
 

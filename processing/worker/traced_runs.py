@@ -191,4 +191,5 @@ def _judge(span: OpenSpan, task: Task, *, one_of_many: bool = False) -> None:
     if not one_of_many:
         span.say({"oncepool.state": str(outcome.state), "oncepool.code": outcome.code})
     if _has_failed(task):
-        span.fail(outcome.cause, outcome.code, outcome.error or outcome.reason)
+        with _NOTHING if outcome.traces is None else outcome.traces.shown():
+            span.fail(outcome.cause, outcome.code, outcome.error or outcome.reason)

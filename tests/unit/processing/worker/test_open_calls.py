@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import traceback
 from collections.abc import Iterator
 from queue import SimpleQueue
 from types import SimpleNamespace
@@ -23,6 +24,9 @@ from processing.worker.seated_run import LOOP_PATIENCE, SeatedRun
 from processing.worker.task import Task
 from tests.support.waiting import eventually
 
+SHARED = OSError("away")
+"""What each of many calls raises."""
+
 
 class Bench:
     """Calls of one handler, each in a seat of its own."""
@@ -32,6 +36,7 @@ class Bench:
         self.entered = threading.Event()
         self.app.handler("call", effect="external", timeout=0.5)(self.call)
         self.app.handler("slow", effect="none", timeout=60)(self.call)
+        self.app.handler("shared", effect="none", timeout=60)(self.fail)
         self.app.start_worker({})
         self.slot, _ = ProgressSlot.create()
         self.ended: SimpleQueue[SeatedRun] = SimpleQueue()
@@ -44,6 +49,9 @@ class Bench:
             await asyncio.sleep(3600)
         except asyncio.CancelledError:
             raise Retry(after=100) from None
+
+    async def fail(self, payload: Any) -> None:
+        raise SHARED
 
     def open(self, number: int, kind: str) -> None:
         pairs: list[tuple[str, bytes | None]] = [("ce_id", b"a"), ("ce_type", kind.encode())]
@@ -121,3 +129,18 @@ def test_the_loop_has_a_deadline_to_turn_to_a_call_and_then_the_call_has_its_own
     assert begun.deadline - begun.started == pytest.approx(timeout)
     bench.calls.cancel(1, "ann: over")
     bench.end()
+
+
+def test_an_exception_that_many_raise_keeps_nothing_of_their_calls(bench: Bench) -> None:
+    seen = []
+    for _ in range(3):
+        bench.open(1, "shared")
+        end = bench.end()
+        assert SHARED.__traceback__ is None
+        assert end.cause is SHARED
+        assert end.traces is not None
+        with end.traces.shown():
+            seen.append(len(traceback.extract_tb(SHARED.__traceback__)))
+        assert SHARED.__traceback__ is None
+    assert seen[0] > 0
+    assert len(set(seen)) == 1

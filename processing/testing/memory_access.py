@@ -24,6 +24,7 @@ from feedback.journal.writer import CLOSED, COLUMNS, OPEN_COLUMNS, JournalWriter
 from processing.testing.handler_cursor import CursorOfTest
 from processing.testing.memory_journal import MemoryJournal, Row
 from processing.worker.guarded_cursor import GuardedCursor
+from processing.worker.leftovers import end_blocks
 from processing.worker.outages import Outages
 from processing.worker.session import Session
 
@@ -75,8 +76,11 @@ class MemorySession(Session):
         return cast("psycopg.Cursor[Any]", None)  # statements are calls of MemoryWriter
 
     def handler_cursor(self, kind: str) -> GuardedCursor:
-        self.failures.last, self.failures.savepoints = None, 0
+        self.failures.clear()
         return cast("GuardedCursor", self._tx.given(self.failures))
+
+    def take_back(self) -> None:
+        end_blocks(self.failures)
 
     @property
     def in_transaction(self) -> bool:

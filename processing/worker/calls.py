@@ -65,7 +65,7 @@ class Calls:
             task.end(_ended_by(error, handler.effect))
             let_go(error)
             self._session.forget_cursor(name)
-        if tx is not None and self._session.held():
+        if tx is not None and (self._session.held() or self._session.failures.blocks):
             self._session.take_back()
         task.seconds = seconds = time.perf_counter() - begun
         RUNNING.set(None)
@@ -107,8 +107,9 @@ class Calls:
             task.started = now + took - task.seconds  # it ended for all of them at once
 
     def _take_back(self, tx: GuardedCursor | None) -> None:
-        if tx is not None and self._session.held():
-            self._session.take_back()
+        session = self._session
+        if tx is not None and (session.held() or session.failures.blocks):
+            session.take_back()
 
 
 def _end_each(

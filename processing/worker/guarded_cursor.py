@@ -20,6 +20,7 @@ from psycopg import sql
 
 from processing.handlers.errors import OncepoolError
 from processing.worker.repeating_cursor import RepeatingCursor
+from processing.worker.savepoint_block import SavepointBlock
 from processing.worker.sql_noise import without_noise
 
 _ENDS = re.compile(
@@ -108,8 +109,9 @@ class Failures:
         self.untold = False
         """Statements of several requests are sent before what came of the first one is known."""
         self.savepoints = 0
-        """Statements about savepoints, of which nobody knows whose those are, and `transaction()`
-        blocks that are open: their savepoints would be left to the next request."""
+        """Statements about savepoints, of which nobody knows whose those are."""
+        self.blocks: list[SavepointBlock] = []
+        """`transaction()` blocks that are open, the innermost last."""
         self.reading: weakref.WeakSet[Generator[Any, None, None]] = weakref.WeakSet()
         """What streams and copies, and holds the connection's lock until it ends. Kept weakly: what
         the handler lets go of ends at once, as psycopg's does."""
@@ -117,6 +119,7 @@ class Failures:
     def clear(self) -> None:
         """Another run begins."""
         self.last, self.savepoints = None, 0
+        self.blocks.clear()
 
     def note(self, error: psycopg.Error) -> None:
         """A statement failed; that a transaction is broken already is no news."""
@@ -264,19 +267,14 @@ class GuardedConnection:
         """Runs a statement on a new cursor."""
         return self.cursor().execute(query, *args, **options)
 
-    @contextlib.contextmanager
     def transaction(
         self, savepoint_name: str | None = None, force_rollback: bool = False
-    ) -> Iterator[psycopg.Transaction]:
+    ) -> SavepointBlock:
         """As psycopg's inside of a transaction: a savepoint, which the block's end lets go of."""
         if savepoint_name == _OURS:
             _refuse(f"connection.transaction({savepoint_name!r})")
-        self._failures.savepoints += 1
-        with self._connection.transaction(savepoint_name, force_rollback) as block:
-            try:
-                yield block
-            finally:
-                self._failures.savepoints -= 1
+        block = self._connection.transaction(savepoint_name, force_rollback)
+        return SavepointBlock(block, self._failures.blocks)
 
     @contextlib.contextmanager
     def pipeline(self) -> Iterator[psycopg.Pipeline]:

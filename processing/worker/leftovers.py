@@ -19,7 +19,7 @@ _WAIT = 1.0
 
 
 def close_leftovers(connection: psycopg.Connection[Any], failures: Failures) -> bool:
-    """Ends what still streams or copies; whether somebody else holds the connection even then.
+    """Ends what is open; whether somebody else holds the connection once nothing streams there.
 
     That one is cut, and not to be used any more: who waits there reads its end, whatever the server
     does. It is closed only once nobody is in it: that frees what a thread may be about to use.
@@ -29,6 +29,7 @@ def close_leftovers(connection: psycopg.Connection[Any], failures: Failures) -> 
         with contextlib.suppress(Exception):
             block.close()
     if not connection.lock.locked():
+        end_blocks(failures)
         return False
     cut(connection)
     if connection.lock.acquire(timeout=_WAIT):
@@ -37,3 +38,10 @@ def close_leftovers(connection: psycopg.Connection[Any], failures: Failures) -> 
         finally:
             connection.lock.release()
     return True
+
+
+def end_blocks(failures: Failures) -> None:
+    """Ends `transaction()` blocks as the end of a `with` does: the innermost first."""
+    for block in reversed(failures.blocks[:]):
+        with contextlib.suppress(Exception):  # as above
+            block.__exit__(None, None, None)

@@ -89,8 +89,7 @@ def read_task(
         try:
             _hold(task, handler, envelope, limits)
         except BaseException as error:  # noqa: BLE001 - of functions of the user's
-            task.end(outcome_of(error))
-            let_go(error)
+            _end_by(task, error)
     task.hold_open = task.outcome is not None and not task.held
     return task
 
@@ -143,10 +142,15 @@ def _parse(task: Task, handler: Handler, limits: Limits) -> None:
         raise
     except BaseException as error:  # noqa: BLE001 - a validator of the user's that fails
         task.fingerprint = _plain_fingerprint(task, handler)
-        task.end(outcome_of(error))
-        let_go(error)
+        _end_by(task, error)
     if payload is None:
         task.end(Outcome(State.REJECTED, INVALID_PAYLOAD, reason="the message has no value"))
+
+
+def _end_by(task: Task, error: BaseException) -> None:
+    """Code of the user's raised that."""
+    task.end(outcome_of(error))
+    let_go(error)
 
 
 def _hold(task: Task, handler: Handler, envelope: Envelope, limits: Limits) -> None:

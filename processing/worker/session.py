@@ -101,7 +101,7 @@ class Session:
         return self.lost
 
     def take_back(self) -> None:
-        """After a handler's run, where the connection is `held`: it is not, or is lost."""
+        """After a run that left something open: nothing is, nor is it `held`, or it is lost."""
         connection = self._connection
         if connection is None or connection.closed:
             return

@@ -30,6 +30,8 @@ _REPLAN: Final = "RevalidateCachedQuery"
 """The server's function that finds a kept statement to give other columns than it was kept with."""
 _KEPT_BY_DRIVER: Final = re.compile(r"\b_pg3_\d+\b")
 """What psycopg names a statement that it has the server keep; in errors of all languages."""
+_TYPE_GONE: Final = "cache lookup failed for type"
+"""Of a parameter, which was dropped since; servers of all languages say so in English."""
 _KEYS: Final = frozenset({"requests_pkey", "requests_coalescing"})
 """Of an id that somebody else wrote since the look-up, and of a reference that is taken."""
 
@@ -83,6 +85,10 @@ def is_turned_away(error: BaseException) -> bool:
     return is_cut(error) and "FATAL:" in str(error)
 
 
+class Outgrown(psycopg.OperationalError):
+    """A statement failed that the server keeps with other parameter types than it has by now."""
+
+
 class Overtaken(Exception):
     """A guarded UPDATE missed its row: another copy of the request moved it meanwhile."""
 
@@ -107,6 +113,10 @@ def is_stale_plan(error: BaseException) -> bool:
     A table was altered under it, or a handler had the server forget it where the driver did not see
     that (`DEALLOCATE ALL` in a DO block). It fails there from now on, and nowhere else.
     """
+    if isinstance(error, errors.InternalError_):
+        return (error.diag.message_primary or "").startswith(_TYPE_GONE)
     if isinstance(error, errors.InvalidSqlStatementName):
         return _KEPT_BY_DRIVER.search(error.diag.message_primary or "") is not None
-    return isinstance(error, errors.FeatureNotSupported) and error.diag.source_function == _REPLAN
+    if isinstance(error, errors.FeatureNotSupported):
+        return error.diag.source_function == _REPLAN
+    return isinstance(error, Outgrown)

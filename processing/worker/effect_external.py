@@ -31,6 +31,7 @@ from processing.worker.call_ends import CallEnds
 from processing.worker.calls import DONE, Calls
 from processing.worker.checks import Checks
 from processing.worker.chunk_run import ChunkRun
+from processing.worker.kept_types import has_outgrown
 from processing.worker.outages import DatabaseAway, Outages
 from processing.worker.records import (
     lost_lines,
@@ -196,6 +197,12 @@ class EffectExternal:
             return
         self._ends.write(task, chunk.token, chunk)
 
+    def _met_stale_plan(self) -> bool:
+        """Whether its handler failed for what the server keeps for this connection."""
+        failures = self._session.failures
+        stale = failures.last is not None and is_stale_plan(failures.last)
+        return stale or has_outgrown(failures)
+
     def _written_together(self, task: Task, chunk: ChunkRun) -> bool:
         """Writes a result in the handler's own transaction; False where that is over.
 
@@ -204,7 +211,7 @@ class EffectExternal:
         session = self._session
         if session.lost_by_handler() or task.outcome is not DONE or not session.in_transaction:
             session.rollback()
-            if (error := session.failures.last) is not None and is_stale_plan(error):
+            if self._met_stale_plan():
                 session.drop()  # the next one would be in doubt for the same reason
             if task.outcome is DONE:
                 why = "its transaction was lost, and with it what the handler did there"

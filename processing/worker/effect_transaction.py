@@ -16,10 +16,11 @@ from typing import Final
 
 import psycopg
 
-from feedback.journal.database_errors import is_lock_race, is_stale_plan, outage_of
+from feedback.journal.database_errors import Outgrown, is_lock_race, is_stale_plan, outage_of
 from processing.handlers.outcomes import outcome_of
 from processing.worker.calls import DONE, Calls
 from processing.worker.chunk_run import ChunkRun
+from processing.worker.kept_types import has_outgrown
 from processing.worker.segment_sizes import SegmentSizes
 from processing.worker.session import Session
 from processing.worker.task import Task
@@ -146,7 +147,7 @@ class EffectTransaction:
         if done:
             self._check(done, xid, one_call=len(done) == 1)
             if failed is not None:
-                failures.last = failed
+                failures.last, failures.kept = failed, None
                 self._blame(done, chunk)
         elif failed is not None:
             raise failed  # all were recalled: it is about none of them
@@ -259,10 +260,16 @@ class EffectTransaction:
         Reject and Retry after a lock that could not be had at once are their own word.
         """
         error, healthy = self._session.failures.last, self._session.in_transaction
-        if error is None or not _not_their_fault(error):
+        if error is None or tasks[0].index in chunk.excused:
             return
-        if tasks[0].index in chunk.excused or (healthy and any(t.outcome is DONE for t in tasks)):
+        if healthy and any(t.outcome is DONE for t in tasks):
             return
+        if not _not_their_fault(error):
+            # Asking may undo what ran. What has failed is undone by the caller anyway.
+            done = any(t.outcome is DONE for t in tasks)
+            if done or not has_outgrown(self._session.failures):
+                return
+            error = Outgrown(str(error))
         meant = any(t.outcome is not None and t.outcome.meant for t in tasks)
         if not meant or not (healthy or isinstance(error, psycopg.errors.LockNotAvailable)):
             raise Struck(tasks, error) from error

@@ -19,7 +19,7 @@ import psycopg
 from psycopg import sql
 
 from processing.handlers.errors import OncepoolError
-from processing.worker.repeating_cursor import RepeatingCursor
+from processing.worker.repeating_cursor import KeptStatement, RepeatingCursor
 from processing.worker.savepoint_block import SavepointBlock
 from processing.worker.sql_noise import without_noise
 
@@ -106,6 +106,8 @@ class Failures:
 
     def __init__(self) -> None:
         self.last: psycopg.Error | None = None
+        self.kept: KeptStatement | None = None
+        """The statement of `last`, where the server keeps it."""
         self.untold = False
         """Statements of several requests are sent before what came of the first one is known."""
         self.savepoints = 0
@@ -121,10 +123,10 @@ class Failures:
         self.last, self.savepoints = None, 0
         self.blocks.clear()
 
-    def note(self, error: psycopg.Error) -> None:
+    def note(self, error: psycopg.Error, kept: KeptStatement | None = None) -> None:
         """A statement failed; that a transaction is broken already is no news."""
         if not isinstance(error, psycopg.errors.InFailedSqlTransaction):
-            self.last = error
+            self.last, self.kept = error, kept
 
 
 class GuardedCursor(RepeatingCursor):
@@ -191,7 +193,7 @@ class GuardedCursor(RepeatingCursor):
             if options or params is None or not self.run_again(query, params):
                 super().execute(check(query, self._conn, self.failures), params, **options)
         except psycopg.Error as error:
-            self.failures.note(error)
+            self.failures.note(error, self.kept)
             raise
         return self
 
@@ -200,7 +202,7 @@ class GuardedCursor(RepeatingCursor):
         try:
             super().executemany(check(query, self._conn, self.failures), *args, **options)
         except psycopg.Error as error:
-            self.failures.note(error)
+            self.failures.note(error, self.kept)
             raise
 
     def copy(  # type: ignore[override]

@@ -66,6 +66,16 @@ class _Statement(NamedTuple):
             return None
 
 
+class KeptStatement(NamedTuple):
+    """A statement that the server keeps."""
+
+    connection: psycopg.Connection[Any]
+    name: bytes
+    query: bytes
+    types: Sequence[int]
+    """Of its parameters, as psycopg gave them: 0 for one that the server was to find."""
+
+
 class RepeatingCursor(psycopg.Cursor[Any]):
     """Behaves as psycopg's.
 
@@ -80,6 +90,17 @@ class RepeatingCursor(psycopg.Cursor[Any]):
         self._executes: str | None = None
         """The text that psycopg executes now and that may be run again; guarded by the connection's
         lock."""
+        self._sent: tuple[bytes, Sequence[int]] | None = None
+        """psycopg's key for what it has executed last, or else has failed, where that was kept."""
+
+    @property
+    def kept(self) -> KeptStatement | None:
+        """The statement that has failed, where the server keeps it."""
+        if (sent := self._sent) is None:
+            return None
+        connection: Any = self._conn
+        name = connection._prepared._names.get(sent)
+        return None if name is None else KeptStatement(connection, name, *sent)
 
     def run_again(self, query: Any, params: Any) -> bool:
         """As execute(), of a statement that can be run again; False where that is to run it."""
@@ -116,7 +137,11 @@ class RepeatingCursor(psycopg.Cursor[Any]):
             pipeline.put(self, send, name, dumped, dumper.formats, self.format)
         else:
             send(name, dumped, dumper.formats, self.format)
-            self._take(connection.wait(execute(self._pgconn)))
+            try:
+                self._take(connection.wait(execute(self._pgconn)))
+            except psycopg.Error:
+                self._sent = key
+                raise
         return True
 
     @property
@@ -172,6 +197,7 @@ class RepeatingCursor(psycopg.Cursor[Any]):
     ) -> tuple[Prepare, bytes]:
         """As psycopg's, which asks it about each statement that it sends."""
         found = super()._get_prepared(pgq, prepare)
+        self._sent = (pgq.query, pgq.types) if found[0] is Prepare.YES else None
         if found[0] is Prepare.YES and self._executes is not None and pgq.params:
             self._remember(self._executes, pgq)
         return found

@@ -49,6 +49,11 @@ def make_app(schema: str) -> App:
         else:
             gc.collect()
 
+    @app.handler("leave full")
+    def leave_full(payload: Any, tx: psycopg.Cursor[Any], request: Request[Any]) -> None:
+        leave(payload, tx, request)
+        tx.execute("DO $$ BEGIN RAISE EXCEPTION 'no room' USING ERRCODE = '53100'; END $$")
+
     app.handler("leave")(leave)
     app.handler("leave piped", pipeline=True)(leave)
     app.handler("leave outside", effect="external")(leave)
@@ -95,4 +100,13 @@ def test_it_has_ended_with_its_run(bench: Bench, kind: str, raises: bool, place:
     end = (failed, "handler_error") if raises else ("done", "ok")
     assert (rows["left 0"], rows["left 1"]) == (end, end)
     assert bench.effects() == sorted(name for name, (state, _) in rows.items() if state == "done")
+    assert len(bench.backends) == 1
+
+
+def test_one_that_was_left_where_the_disk_seemed_full_is_in_nobodys_way(bench: Bench) -> None:
+    """Whether the database takes writes is asked in a transaction of psycopg's."""
+    left = bench.record("left", "leave full", {"how": "blocks", "raise": False})
+    bench.run(left, bench.record("other", "collect", {"in": "statement"}))
+    assert bench.rows() == {"left": ("failed", "handler_error"), "other": ("done", "ok")}
+    assert bench.effects() == ["other"]
     assert len(bench.backends) == 1

@@ -16,7 +16,8 @@ from collections.abc import Generator, Iterator
 from typing import Any, NoReturn
 
 import psycopg
-from psycopg import sql
+from psycopg import pq, sql
+from psycopg.rows import tuple_row
 
 from processing.handlers.errors import OncepoolError
 from processing.worker.repeating_cursor import KeptStatement, RepeatingCursor
@@ -39,6 +40,7 @@ _WAYS_ROUND = frozenset(
     | {f"tpc_{step}" for step in ("begin", "prepare", "commit", "rollback", "recover")}
 )
 """Attributes of a connection that lead past the guard, or change what the worker relies on."""
+_TEXT = pq.Format.TEXT
 _MOST_KNOWN = 1000
 _LONGEST_KNOWN = 4096
 """Characters. What is longer has its values in it, and is hardly ever met again."""
@@ -182,6 +184,14 @@ class GuardedCursor(RepeatingCursor):
             )
             self.failures.note(error)  # also where the handler makes nothing of it
             raise error
+
+    @property
+    def as_made(self) -> bool:
+        """Whether it is open, and gives rows and adapts values as a new one does."""
+        if self._closed or self._row_factory is not tuple_row or self.format is not _TEXT:
+            return False
+        own: Any = self._adapters  # psycopg says nowhere else what was registered with a cursor
+        return True not in own._own_loaders and True not in own._own_dumpers.values()  # noqa: SLF001
 
     def forget(self) -> None:
         """Lets go of the last request's result."""

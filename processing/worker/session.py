@@ -14,7 +14,6 @@ from typing import Any
 import psycopg
 from psycopg import pq
 from psycopg.errors import error_from_result
-from psycopg.rows import tuple_row
 
 from feedback.backend import Backend
 from feedback.journal.backends import end_backends, end_for_good
@@ -154,10 +153,10 @@ class Session:
     def handler_cursor(self, kind: str) -> GuardedCursor:
         """The cursor of one handler: the same for all its requests, since a new one is dear.
 
-        Another one where the handler closed it or changed its rows.
+        Another one where the handler closed it, or changed what it takes and gives.
         """
         cursor = self._cursors.get(kind)
-        if cursor is None or cursor.closed or cursor.row_factory is not tuple_row:
+        if cursor is None or not cursor.as_made:
             cursor = self._cursors[kind] = GuardedCursor(self.connection)
             cursor.failures = self.failures
         else:

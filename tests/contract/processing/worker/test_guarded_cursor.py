@@ -8,6 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 from psycopg.rows import dict_row
+from psycopg.types.string import StrDumper, TextLoader
 
 from processing import App, Request
 from stack import Stack
@@ -77,3 +78,43 @@ def test_a_handler_reads_times_as_psycopg_does(bench: Bench) -> None:
     """The journal's own are made safe. What a handler's mean nobody else knows."""
     bench.run(bench.record("r", "look", "infinity"))
     assert bench.rows() == {"r": ("failed", "handler_error")}
+
+
+class Loud(TextLoader):
+    def load(self, data: Any) -> str:
+        return f"{bytes(data).decode()}!"
+
+
+class Quiet(StrDumper):
+    def dump(self, obj: str) -> bytes:
+        return obj.lower().encode()
+
+
+@pytest.mark.parametrize("bad", ["loader", "dumper", "format"])
+def test_what_a_request_registers_with_its_cursor_the_next_does_not_meet(
+    stack: Stack, schema: str, bad: str
+) -> None:
+    app, given = App(), list[tuple[str, Any]]()
+
+    @app.handler("look")
+    def look(payload: Any, tx: psycopg.Cursor[Any], request: Request[Any]) -> None:
+        match payload:
+            case "loader":
+                tx.adapters.register_loader("text", Loud)
+            case "dumper":
+                tx.adapters.register_dumper(str, Quiet)
+            case "format":
+                tx.format = psycopg.pq.Format.BINARY
+        # Of the text that it ran last psycopg has a dumper at hand.
+        tx.execute("SELECT %s::text" + " --" * bool(payload), (f"R{request.id}",))
+        result = tx.pgresult
+        assert result is not None
+        given.append((request.id, [tx.fetchone(), result.fformat(0)]))
+
+    bench = Bench(app, stack.database, schema)
+    for chunk in range(3):  # after the first the server keeps the statement
+        names = [f"{chunk}{n}" for n in range(8)]
+        bench.run(*[bench.record(n, "look", bad if n[1] == "2" else "") for n in names])
+    bench.executor.close()
+    assert {name for name, what in given if what != [(f"R{name}",), 0]} == {"02", "12", "22"}
+    assert {*bench.rows().values()} == {("done", "ok")}

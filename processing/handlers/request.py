@@ -57,7 +57,7 @@ class Request(Generic[PayloadT]):
     payload: PayloadT
     """The parsed payload."""
     follow_ups: list[FollowUp] | None = None
-    """What `follow_up` was asked for; None where the type cannot ask."""
+    """What `follow_up` was asked for; None where that cannot be written."""
     threads: CallThreads | None = field(default=None, repr=False, compare=False)
     """Of a call of an `async def`: whether it was told to end."""
 
@@ -79,11 +79,13 @@ class Request(Generic[PayloadT]):
 
         It is written with this one's result, in the transaction of its effects: both or neither.
         `payload` is anything that JSON can hold; without `key` its id is the ordering key.
-        Raises ValueError for what could never run, and where this type has effect="none".
+        Raises ValueError for what could never run, and where this type has effect="none" or an
+        on_error hook asks.
         """
         if self.follow_ups is None:
             raise ValueError(
-                f'follow_up({type!r}): a type with effect="none" has no transaction to write it in'
+                f'follow_up({type!r}): a type with effect="none" has no transaction to write it in,'
+                " nor has an on_error hook"
             )
         asked = _checked(type, payload, at, request_id, key)
         self.follow_ups.append(asked)

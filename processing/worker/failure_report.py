@@ -48,6 +48,7 @@ class FailureReport:
         chunk.start(task.index, task.timeout)  # a hook that hangs is ended like a handler
         try:
             request = task.request(task.hand_out())
+            request.follow_ups = None  # what is to be written is
             self._app.report_error(cause, request, task.timeout)
         except BaseException as error:  # noqa: BLE001 - user code must not end the worker
             self._log.error("on_error failed", type=e.type, error=describe(error))

@@ -108,3 +108,24 @@ def test_lines_of_handlers_name_their_request(bench: Bench, lines: io.StringIO) 
     assert said == {("b", "pay"), ("c", "pay")}
     (idle,) = logged(lines, "idle")
     assert "request_id" not in idle
+
+
+def test_a_hook_cannot_ask_for_a_follow_up(stack: Stack, schema: str, lines: io.StringIO) -> None:
+    """What the run came to is written: nothing would write it."""
+    app = App()
+
+    @app.on_error
+    def tell(error: BaseException, request: Request[Any]) -> None:
+        request.follow_up("pay", "again")
+
+    @app.handler("pay", retries=1)
+    def pay(payload: Any, tx: psycopg.Cursor[Any], request: Request[Any]) -> None:
+        raise ValueError("boom")
+
+    bench = Bench(app, stack.database, schema)
+    bench.run(bench.record("a", "pay", ""))
+    bench.executor.close()
+    app.stop_worker()
+    (line,) = logged(lines, "on_error failed")
+    assert "on_error hook" in line["exception"]
+    assert bench.rows() == {"a": ("waiting", "handler_error")}

@@ -85,12 +85,15 @@ class EffectNone:
 
     @staticmethod
     def _begun(task: Task, chunk: ChunkRun) -> bool:
-        """Whether its call goes on by itself."""
+        """Whether its call goes on by itself, or is not to begin."""
         handler = task.handler
         if handler is None or not handler.asynchronous:
             return False
         if not chunk.start(task.index, None):
             chunk.give_back([task])
+            return True
+        if task.end_expired():
+            chunk.clear()
             return True
         return chunk.call_beside(task, handler)
 

@@ -7,16 +7,19 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from queue import SimpleQueue
+from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import psycopg
 import pytest
 
 from feedback.contract.record import Record
+from feedback.contract.times import moment
 from feedback.journal.writer import JournalWriter
 from processing import App, Done, NotDone, Reject, Request, Retry, Unknown
 from processing.ipc.frames import Report
 from processing.ipc.progress import ProgressSlot
+from processing.worker import task
 from processing.worker.open_calls import OpenCalls
 from processing.worker.seated_run import SeatedRun
 from stack import Stack
@@ -459,3 +462,16 @@ def test_a_fault_of_ours_after_a_call_is_the_end_of_its_request_alone(
             world.finish()
     assert world.shown("call") == CLAIMED, "it is left to its lease"
     assert world.shown("look") == ("failed", "handler_error")
+
+
+def test_what_expires_between_its_reading_and_its_call_is_not_started(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    times = iter([2_000_000_000.0])
+    clock = SimpleNamespace(time=lambda: next(times, 2_000_000_020.0))
+    monkeypatch.setattr(task, "time", clock)
+    expires = moment(2_000_000_010).isoformat()
+    _, report = world.begin(world.bench.record("a", "look", {}, ce_expirytime=expires))
+    assert report is not None
+    assert world.bench.state("a") == ("rejected", "expired")
+    assert world.entered == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any, Final, NamedTuple
@@ -157,6 +158,20 @@ class Findings(NamedTuple):
     later: list[Later]
     again: list[int]
     unanswered: list[int]
+
+    def rows(self) -> frozenset[int]:
+        """Of which there is something to write."""
+        ended, later = (one.seq for one in self.ended), (one.seq for one in self.later)
+        return frozenset((*ended, *later, *self.again, *self.unanswered))
+
+    def of(self, rows: AbstractSet[int]) -> Findings:
+        """Of these rows alone."""
+        return Findings(
+            [one for one in self.ended if one.seq in rows],
+            [one for one in self.later if one.seq in rows],
+            [seq for seq in self.again if seq in rows],
+            [seq for seq in self.unanswered if seq in rows],
+        )
 
 
 def judge(

@@ -14,12 +14,15 @@ four minutes."""
 PAUSES: Final = Backoff(2.0, 60.0)
 NOT_CONFIRMED: Final = "not_confirmed"
 """Code of what is put off."""
+ROW_LOCKED: Final = "row_locked"
+"""Code of what is put off behind a row that is somebody else's for now."""
+LOCK_PAUSE: Final = 2.0
 MALFORMED: Final = "malformed"
 """Code of a row that somebody wrote otherwise than outboxes do."""
 
 
 class ClaimedRow(NamedTuple):
-    """A row whose shard is locked here."""
+    """A row that is locked here, as its shard is."""
 
     seq: int
     id: str
@@ -37,6 +40,8 @@ class ClaimedRow(NamedTuple):
     left_out: int = 0
     """Bytes that it has at least, where it is too large to be read: payload, headers and type are
     empty, and a key that is itself too large is None."""
+    behind: bool = False
+    """Another transaction has locked a row of its lane ahead of it."""
     unreadable: str | None = None
     """Why it is no request that could be sent."""
 
@@ -58,6 +63,9 @@ class RowRefusal(NamedTuple):
 
     code: str
     error: str
+
+
+_BEHIND: Final = RowRefusal(ROW_LOCKED, "another transaction has locked a row of its key before it")
 
 
 class BackingOff(NamedTuple):
@@ -113,6 +121,10 @@ class Batch:
         held: set[bytes] = set()
         for row in rows:
             if row.lane in held or row.too_late:
+                continue
+            if row.behind:
+                self.put_off(row.seq, LOCK_PAUSE, _BEHIND)
+                held.add(row.lane)
                 continue
             refusal = _unreadable(row) or check(row)
             if refusal is None and waits(row):

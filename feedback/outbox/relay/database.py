@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Final, NamedTuple
 
@@ -12,7 +13,7 @@ from feedback.outbox.relay.answers import AnswerPolicy
 from feedback.outbox.relay.batch import NOT_CONFIRMED, BatchMarks, ClaimedRow
 from feedback.outbox.relay.marking import MarkWriter, SetAside
 from feedback.outbox.relay.reading import as_message
-from feedback.outbox.relay.transactions import idle_left, transaction
+from feedback.outbox.relay.transactions import LOCK, idle_left, transaction
 from feedback.outbox.relay.window import TOO_LATE, window_values
 from feedback.postgres import Connection
 
@@ -39,7 +40,10 @@ _BACKING_OFF: Final = """
 (CASE WHEN b.state = 'unsent' AND b.next_at IS NOT NULL THEN coalesce(sha256(b.key), '') END)
 """
 """As its index has it: the hash of a row's key, NULL where it does not back off."""
+_LANE: Final = "coalesce(key, convert_to(id, 'UTF8'))"
 # A statement of its own, after the locks: what the last owner of a shard has written is seen.
+# Rows are locked, so that what is sent can be marked. What another transaction has locked is passed
+# by, and what is behind it in its lane is told apart. NOT IN is hashed, whatever is expected.
 # The OFFSET has what backs off looked up by its key: as a join, all of it may be read for each row.
 # A row without a key has its id for one, which another may have as its key. That is looked up by
 # the index on ids alone, so not with characters beyond ASCII: a key may be any bytes, and no text.
@@ -47,17 +51,11 @@ _BACKING_OFF: Final = """
 # server nor the memory here need hold that. The length of a payload is known without reading it.
 # As a message's, headers have an eighth of the bytes of their JSON at least.
 _ROWS: Final = f"""
-SELECT seq, id, CASE WHEN fits THEN type ELSE '' END,
-    CASE WHEN octet_length(key) <= %(largest)s THEN key END,
-    CASE WHEN fits THEN payload ELSE '' END, CASE WHEN fits THEN header_text ELSE '[]' END,
-    created_at, statement_timestamp(), failures, coalesce({TOO_LATE}, false),
-    CASE WHEN fits THEN 0 ELSE size END
-FROM (
-    SELECT r.*, size, fits, sum(read) OVER (ORDER BY seq) - read AS before
-    FROM unnest(%(shards)s::smallint[]) AS mine (shard)
+WITH mine AS MATERIALIZED (
+    SELECT r.* FROM unnest(%(shards)s::smallint[]) AS taken (shard)
     CROSS JOIN LATERAL (
-        SELECT u.*, headers::text AS header_text FROM :schema.requests u
-        WHERE u.sender = %(sender)s AND u.shard = mine.shard AND u.state = 'unsent'
+        SELECT u.* FROM :schema.requests u
+        WHERE u.sender = %(sender)s AND u.shard = taken.shard AND u.state = 'unsent'
             AND (u.next_at IS NULL OR u.next_at <= now())
             AND NOT EXISTS (
                 SELECT FROM :schema.requests b
@@ -77,7 +75,29 @@ FROM (
                 OFFSET 0
             )
         ORDER BY u.seq LIMIT %(each)s
+        FOR NO KEY UPDATE SKIP LOCKED
     ) AS r
+), passed AS (
+    SELECT {_LANE} AS lane, min(seq) AS first
+    FROM (SELECT shard, max(seq) AS last FROM mine GROUP BY shard) AS ends
+    CROSS JOIN LATERAL (
+        SELECT u.id, u.key, u.seq FROM :schema.requests u
+        WHERE u.sender = %(sender)s AND u.shard = ends.shard AND u.state = 'unsent'
+            AND u.seq < ends.last AND (u.next_at IS NULL OR u.next_at <= now())
+        ORDER BY u.seq OFFSET 0
+    ) AS there
+    WHERE seq NOT IN (SELECT seq FROM mine)
+    GROUP BY lane
+)
+SELECT seq, id, CASE WHEN fits THEN type ELSE '' END,
+    CASE WHEN octet_length(key) <= %(largest)s THEN key END,
+    CASE WHEN fits THEN payload ELSE '' END, CASE WHEN fits THEN header_text ELSE '[]' END,
+    created_at, statement_timestamp(), failures, coalesce({TOO_LATE}, false),
+    CASE WHEN fits THEN 0 ELSE size END, coalesce(first < seq, false)
+FROM (
+    SELECT mine.*, header_text, size, fits, sum(read) OVER (ORDER BY seq) - read AS before
+    FROM mine
+    CROSS JOIN LATERAL (SELECT headers::text AS header_text) AS h
     CROSS JOIN LATERAL (
         SELECT octet_length(payload)::bigint + octet_length(type) + coalesce(octet_length(key), 0)
             + octet_length(header_text) / 8 AS size
@@ -85,6 +105,7 @@ FROM (
     CROSS JOIN LATERAL (SELECT size <= %(largest)s AS fits) AS f
     CROSS JOIN LATERAL (SELECT CASE WHEN fits THEN size::int ELSE 0 END AS read) AS m
 ) AS due
+LEFT JOIN passed ON lane = coalesce(due.key, convert_to(due.id, 'UTF8'))
 WHERE before < %(bytes)s
 ORDER BY seq
 """  # noqa: S608 - of constants
@@ -123,8 +144,14 @@ class RelayDatabase:
     """One relay's connection, for one sender."""
 
     def __init__(
-        self, connection: Connection, schema: str, sender: str, policy: AnswerPolicy | None = None
+        self,
+        connection: Connection,
+        schema: str,
+        sender: str,
+        policy: AnswerPolicy | None = None,
+        first: int = 0,
     ) -> None:
+        """`first`: the shard with which claims begin."""
         self._connection = connection
         policy = policy or AnswerPolicy()
         self._window = window_values(policy)
@@ -134,7 +161,8 @@ class RelayDatabase:
             text: in_schema(text, schema).encode()
             for text in (_SHARDS, _LOCK, _ROWS, _RELEASE, _COUNT_PUT_OFF)
         }
-        self._first = 0
+        self.first = first
+        """The same of the next claim."""
         self._read = 0.0
 
     def prepare(self) -> None:
@@ -144,7 +172,7 @@ class RelayDatabase:
 
     def transaction(self) -> AbstractContextManager[object]:
         """In which rows are claimed and marked: its end gives their shards back."""
-        return transaction(self._connection)
+        return transaction(self._connection, LOCK)
 
     def put_off(self, error: str) -> int:
         """How many rows wait for their time as they were put off with errors that begin so."""
@@ -160,12 +188,14 @@ class RelayDatabase:
             return self._connection.execute(self._texts[_RELEASE], values).rowcount
 
     def claim(self, bounds: Bounds) -> list[ClaimedRow]:
-        """Locks some shards that have something to send, and gives their rows in order.
+        """Locks some shards that have something to send and their rows, and gives these in order.
 
         The first row always, whatever its size. Others' shards are left out, so that any number of
         relays share the work; the next claim begins behind what this one took. Shards in which all
         waits behind what backs off have nothing: then it goes on with the next ones, once around.
         """
+        # Before any shard is locked, as this may have to wait.
+        self._marks.begin(self._connection)
         rows: list[ClaimedRow] = []
         for _ in range(0, SHARDS, bounds.shards):
             taken = self._take(bounds.shards)
@@ -176,10 +206,10 @@ class RelayDatabase:
         return rows
 
     def _take(self, most: int) -> list[int]:
-        taken = self._lock(self._first, SHARDS, most)
-        if self._first and len(taken) < most:
-            taken += self._lock(0, self._first, most - len(taken))
-        self._first = (taken[-1] + 1) % SHARDS if taken else 0
+        taken = self._lock(self.first, SHARDS, most)
+        if self.first and len(taken) < most:
+            taken += self._lock(0, self.first, most - len(taken))
+        self.first = (taken[-1] + 1) % SHARDS if taken else 0
         return taken
 
     def _rows(self, taken: list[int], bounds: Bounds) -> list[ClaimedRow]:
@@ -207,6 +237,11 @@ class RelayDatabase:
     def _lock(self, first: int, end: int, most: int) -> list[int]:
         found = self._connection.execute(self._texts[_LOCK], [self._sender, first, end, most])
         return [shard for (shard,) in found]
+
+    def rehearse(self, rows: Sequence[ClaimedRow]) -> None:
+        """Writes that these were sent and takes it back. Raises psycopg.Error where that fails."""
+        with self._connection.transaction(force_rollback=True):
+            self.mark(BatchMarks([row.seq for row in rows], []))
 
     def mark(self, marks: BatchMarks) -> list[SetAside]:
         """Writes what became of the rows, in the transaction of their claim.

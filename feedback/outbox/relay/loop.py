@@ -165,7 +165,9 @@ class SenderLoop(OutboxLoop):
         )
 
     def _begin(self, connection: Connection) -> None:
-        self._rows = RelayDatabase(connection, self._schema, self._name, self._policy)
+        # Behind what was claimed last: what can't be read of some shards keeps no others.
+        first = 0 if self._rows is None else self._rows.first
+        self._rows = RelayDatabase(connection, self._schema, self._name, self._policy, first)
         self._rows.prepare()
         try:
             connection.execute(f'LISTEN "{self._schema}"'.encode())
@@ -227,7 +229,6 @@ class ReadingLoop(OutboxLoop):
     def _begin(self, connection: Connection) -> None:
         # A server that only answers is no use: what is read has to be written.
         self._settling.probe(connection)
-        self._answered()
         problem = None if self._warned else encoding_problem(connection)
         if problem is not None:
             log.warning("%s: %s", self._name, problem.text)
@@ -256,13 +257,13 @@ class AnswerLoop(ReadingLoop):
 
     def _begin(self, connection: Connection) -> None:
         super()._begin(connection)
-        self._settling.restart()
         self._pace.begin(time.monotonic())
 
     def _step(self, connection: Connection) -> None:
         try:
             more = self._settling.page(connection, self._pace.young)
         except StoreUnavailable as error:
+            self._answered()  # has told what to ask for, and would take what came
             self._unread(str(error), f"statuses can't be read: {error}")
             return
         self._answered()

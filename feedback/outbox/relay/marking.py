@@ -65,7 +65,9 @@ SET state = CASE WHEN %(sent)s OR sent_at IS NOT NULL THEN 'unanswered' ELSE 'un
 WHERE seq = %(n)s AND state = 'unsent'
 RETURNING CASE WHEN state = 'unanswered' THEN pg_notify(%(channel)s, id) END
 """
-_TEXTS: Final = (_SENT, _IN_DOUBT, _PUT_OFF, _REFUSED, _TOO_LATE, _SET_ASIDE)
+_MARKED: Final = "state, sends, tries, failures, sent_at, next_at, code, error"
+_BEGIN: Final = f"UPDATE :schema.requests SET ({_MARKED}) = ROW({_MARKED}) WHERE false"  # noqa: S608 - of constants
+_TEXTS: Final = (_BEGIN, _SENT, _IN_DOUBT, _PUT_OFF, _REFUSED, _TOO_LATE, _SET_ASIDE)
 
 _Values: TypeAlias = Callable[[Sequence[Any]], dict[str, Any]]
 
@@ -87,6 +89,14 @@ class MarkWriter:
             "channel": settled_channel(schema),
         }
         self._texts = {text: in_schema(text, schema).encode() for text in _TEXTS}
+
+    def begin(self, connection: Connection) -> None:
+        """Sees that marks can be written, before anything is sent that has to be marked.
+
+        Asks for the lock of the table that they need, and for the privileges: no row is written.
+        Raises psycopg.Error.
+        """
+        connection.execute(self._texts[_BEGIN])
 
     def write(self, connection: Connection, marks: BatchMarks) -> list[SetAside]:
         """Returns those of which it can't be written, and which are dead letters instead.

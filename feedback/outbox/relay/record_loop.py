@@ -35,6 +35,7 @@ class RecordLoop(ReadingLoop):
         self._records.close()
         self._kept, self._mark, self._read = KeptRecords(), None, False
         super()._begin(connection)
+        self._answered()
         self._records.serve(database_identity(connection))
 
     def _step(self, connection: Connection) -> None:
@@ -55,6 +56,7 @@ class RecordLoop(ReadingLoop):
         results = self._kept.look(time.monotonic())
         if results:
             self._kept.keep(self._settling.records(connection, results))
+            self._kept.wait(self._settling.locked, time.monotonic())
             self._answered()
         self._commit()
 

@@ -167,6 +167,11 @@ class KeptRecords:
             until = min(now + PATIENCE, kept.came + LONGEST)
             self._kept[key] = kept._replace(until=until)
 
+    def wait(self, keys: Iterable[RequestKey], now: float) -> None:
+        """They are kept anew, however long: their rows are there, and take nothing now."""
+        for key in keys:
+            self._kept[key] = self._kept[key]._replace(came=now, until=now + PATIENCE)
+
     def keep(self, keys: Sequence[RequestKey]) -> None:
         """Of the others nothing more is to be expected."""
         self._kept = {key: self._kept[key] for key in keys if key in self._kept}

@@ -93,16 +93,15 @@ class Settling:
         self._writer = FindingsWriter(schema, inbox=inbox)
         self._texts = {text: in_schema(text, schema).encode() for text in _TEXTS}
         self._other_types = LeftOut()
+        self._locked = LeftOut()
         self._place: tuple[str, int] | None = None
         """The last row of the pass so far; its time as the database has it, which may be any."""
+        self.locked: frozenset[RequestKey] = frozenset()
+        """Of the last records: those that wait for whoever has locked their rows."""
         self.ended = 0
         """Ends that were written here."""
         self.again = 0
         """Rows that were put back here to be sent once more."""
-
-    def restart(self) -> None:
-        """The next page begins a pass."""
-        self._place = None
 
     def probe(self, connection: Connection) -> None:
         """Writes a row and takes it back. Raises psycopg.Error where the outbox takes none."""
@@ -131,13 +130,15 @@ class Settling:
             found = judge([row for row, _ in judged], statuses, self._policy, now)
             written = self._writer.write(connection, found)
         self._tell(written)
+        self._tell_locked(written, {row.seq: row.id for row, _ in judged})
         return not whole
 
     def records(self, connection: Connection, results: Sequence[Result]) -> list[RequestKey]:
         """Takes what result records say, where no status says more.
 
-        Returns the keys of rows that are to be sent, as far as their marks say, and of those whose
-        statuses had no room: look at those again. Raises psycopg.Error.
+        Returns the keys of rows that are to be sent, as far as their marks say, of those that
+        others have locked, and of those whose statuses had no room: look at those again.
+        Raises psycopg.Error.
         """
         told = {key_of(result): result for result in results}
         with transaction(connection):
@@ -154,7 +155,9 @@ class Settling:
             written = self._writer.write(connection, findings)
         self._tell(written)
         gone = {one.seq for one in written.gone}
-        later = [*sent[len(judged) :], *(row for row in rows if row.state == "unsent")]
+        locked = [row for row in rows if row.seq in written.locked]
+        self.locked = frozenset(row.key for row in locked)
+        later = [*sent[len(judged) :], *locked, *(row for row in rows if row.state == "unsent")]
         return list(dict.fromkeys(row.key for row in later if row.seq not in gone))
 
     def on_their_way(
@@ -235,6 +238,14 @@ class Settling:
                 self._settled(ended)
             except BaseException:  # sys.exit() in there would end this thread for good
                 log.exception("request %s has ended, and the callback failed", ended.id)
+
+    def _tell_locked(self, written: Written, ids: Mapping[int, str]) -> None:
+        if written.locked and (number := self._locked.count()):
+            log.warning(
+                "%d pages with answers to rows that another transaction has locked: they wait for"
+                " its end, last that of %s",
+                number, ids[max(written.locked)],
+            )  # fmt: skip
 
     def _rows(self, connection: Connection, young: float | None) -> list[tuple[SentRow, str]]:
         """The next rows, and when they were sent."""

@@ -10,6 +10,8 @@ from feedback.postgres import Connection, bounded_transaction
 
 STATEMENT: Final = 30.0
 """Seconds that one statement may take."""
+LOCK: Final = 5.0
+"""Seconds for which a sender waits for a lock: before it sends, as after it has all of them."""
 IDLE: Final = 60.0
 """Seconds that a transaction may stand idle: a relay that is frozen then lets go of what it has
 locked. The longest waits in one are a batch's for its brokers and a page's for its statuses."""
@@ -24,7 +26,11 @@ def idle_left(since: float) -> float:
     return since + IDLE - time.monotonic()
 
 
-def transaction(connection: Connection) -> AbstractContextManager[None]:
+def transaction(connection: Connection, lock: float = STATEMENT) -> AbstractContextManager[None]:
     """One with these bounds. Raises psycopg.Error."""
-    timeouts = {"statement_timeout": STATEMENT, "idle_in_transaction_session_timeout": IDLE}
+    timeouts = {
+        "statement_timeout": STATEMENT,
+        "lock_timeout": lock,
+        "idle_in_transaction_session_timeout": IDLE,
+    }
     return bounded_transaction(connection, timeouts)

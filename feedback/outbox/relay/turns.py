@@ -70,6 +70,8 @@ class SendTurns:
         """What was heard last is that the brokers are away: few rows ask whether they still are."""
         # A relay that has ended kept to itself why it had put rows off: all are looked at anew.
         self._releases = Releases([""])
+        self._unmarked = False
+        """What was sent last may not be marked: that is tried before anything else is sent."""
         self.sent = 0
         """Rows that brokers have confirmed."""
 
@@ -102,6 +104,9 @@ class SendTurns:
         with database.transaction():
             claimed = database.claim(bounds)
             if claimed:
+                if self._unmarked:
+                    database.rehearse(claimed)
+                self._unmarked = True
                 batch = Batch(claimed, self._sender.check, self._sender.waits)
                 if batch.to_send or batch.held:
                     timeout = max(0.0, min(SEND_TIMEOUT, database.left()))
@@ -112,6 +117,7 @@ class SendTurns:
             # Others have sent what was left, or it waits behind what backs off.
             self._brokers.rest()
             return 0
+        self._unmarked = False
         self.sent += len(marks.sent)
         self._tell(marks, claimed)
         self._tell_aside(aside, claimed)

@@ -26,6 +26,8 @@ _WAITS: Final = """
 r.seq = said.n
     AND (r.state IN ('sent', 'unanswered') OR r.state = 'unsent' AND r.sent_at IS NOT NULL)
 """
+# What another transaction has locked is passed by, and keeps no other from being written.
+_LOCK: Final = "SELECT seq FROM :schema.requests WHERE seq = ANY(%s) FOR UPDATE SKIP LOCKED"
 # Whoever adds an id while its row ends may have a second row of it: in a transaction that reads as
 # of its beginning, or with a version that has no add_requests(). Of the same request its end is old
 # news. Another one is a conflict, whatever was said: the consumers know one request by this id.
@@ -88,6 +90,8 @@ class Written(NamedTuple):
     """Ends that were news, as they were written."""
     again: int
     """How many rows are to be sent once more."""
+    locked: frozenset[int]
+    """Rows of which nothing was written, as another transaction has locked them."""
 
 
 class FindingsWriter:
@@ -99,14 +103,19 @@ class FindingsWriter:
         self._refused = LeftOut()
         self._channel = settled_channel(schema)
         self._texts = {
-            text: in_schema(text, schema).encode() for text in (_ENDED, _LATER, _AGAIN, _UNANSWERED)
+            text: in_schema(text, schema).encode()
+            for text in (_LOCK, _ENDED, _LATER, _AGAIN, _UNANSWERED)
         }
 
     def write(self, connection: Connection, found: Findings) -> Written:
-        """What of it was news. An end that the outbox can't take is written without its result.
+        """What of it was news, of rows that nobody else has locked.
 
-        Raises psycopg.Error where that is about more than one end.
+        An end that the outbox can't take is written without its result. Raises psycopg.Error where
+        that is about more than one end.
         """
+        wanted = found.rows()
+        free = self._lock(connection, wanted) if wanted else frozenset()
+        found = found.of(free)
         gone = self._ends(connection, found.ended) if found.ended else []
         again = 0
         if found.later:
@@ -119,7 +128,12 @@ class FindingsWriter:
             again = connection.execute(self._texts[_AGAIN], [found.again]).rowcount
         if found.unanswered:
             connection.execute(self._texts[_UNANSWERED], [found.unanswered, self._channel])
-        return Written(gone, again)
+        return Written(gone, again, wanted - free)
+
+    def _lock(self, connection: Connection, rows: frozenset[int]) -> frozenset[int]:
+        """Those that are this transaction's from now on."""
+        found = connection.execute(self._texts[_LOCK], [sorted(rows)]).fetchall()
+        return frozenset(seq for (seq,) in found)
 
     def _ends(self, connection: Connection, ended: list[Ended]) -> list[Ended]:
         """What was news. In halves where they can't be written together."""

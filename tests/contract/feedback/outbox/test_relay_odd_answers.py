@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import orjson
 import psycopg
 import pytest
 
+from feedback import outbox
 from feedback.contract.states import State
 from feedback.outbox.checks import problems
 from feedback.outbox.migrations import migrate
+from feedback.outbox.relay import Relay, Route
+from feedback.outbox.relay.database import Bounds
 from feedback.postgres import open_connection
 from feedback.status.status import StatusWrite
 from stack import Stack
 from tests.support.asked import Asked
 from tests.support.outbox import Outbox
 from tests.support.own_database import OwnDatabase
+from tests.support.waiting import eventually
 
 
 @pytest.fixture
@@ -72,6 +76,26 @@ def test_of_a_database_that_takes_any_bytes_it_is_said_what_they_stop(stack: Sta
         migrate(connection, "oncepool_outbox", [])
         [problem] = problems(connection, "oncepool_outbox")
     assert (problem.wrong, "stops its sender" in problem.text) == (False, True)
+
+
+def test_a_row_that_can_not_be_read_keeps_those_of_a_few_shards_at_most(
+    stack: Stack, topic: Callable[..., str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The connection that was lost with it goes on where that has been."""
+    monkeypatch.setenv("ONCEPOOL_OUTBOX_SCHEMA", "oncepool_outbox")
+    with OwnDatabase(stack.database, "SQL_ASCII") as made:
+        with open_connection(made.url, "") as connection:
+            migrate(connection, "oncepool_outbox", [])
+            outbox.add_many(connection, [("t", n, {}) for n in range(200)])
+        box = Outbox(made.url, "oncepool_outbox")
+        box.run("UPDATE :schema.requests SET type = E'\\xff' WHERE shard = 0")
+        kept = "SELECT DISTINCT shard FROM :schema.requests WHERE state = 'unsent'"
+        assert len(box.rows(kept)) > 2 * Bounds().shards
+        assert box.rows("SELECT FROM :schema.requests WHERE shard = 0")
+        route = Route(topic(), {"bootstrap.servers": stack.kafka})
+        with Relay(made.url, {"default": route}, schema="oncepool_outbox"):
+            eventually(lambda: len(box.rows(kept)) < Bounds().shards, 60)
+        box.connection.close()
 
 
 def test_an_answer_that_the_inbox_refuses_keeps_no_other(outbox_: Outbox) -> None:

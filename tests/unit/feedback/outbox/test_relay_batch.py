@@ -6,6 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from feedback.outbox.relay.batch import (
+    LOCK_PAUSE,
     MOST_FAILURES,
     BackingOff,
     Batch,
@@ -98,3 +99,17 @@ def test_a_key_is_marked_as_far_as_it_is_certain(
     assert not ended.intersection(in_doubt)
     unclear = {r.seq for r in batch.to_send if fates[r.seq] not in ("refused", "unsent")}
     assert unclear.difference(sent) == set(in_doubt)
+
+
+def test_what_is_behind_a_row_that_others_have_locked_is_put_off_the_first_of_each_key() -> None:
+    rows = [row(1, b"a"), row(3, b"a"), row(4, b"a"), row(5, b"b")]
+    rows = [one._replace(behind=one.seq in (3, 4)) for one in rows]  # 2 is locked
+    batch = Batch(rows, lambda _: None)
+    assert [r.seq for r in batch.to_send] == [1, 5]
+    batch.confirmed(1)
+    batch.confirmed(5)
+    marks = batch.marks()
+    assert marks.sent == [1, 5]
+    assert [(one.seq, one.seconds, one.why.code) for one in marks.put_off] == [
+        (3, LOCK_PAUSE, "row_locked")
+    ]

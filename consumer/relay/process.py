@@ -93,7 +93,7 @@ def _look_at_tables(settings: Settings, senders: list[str]) -> None:
     """Raises ConsumerError for tables that can't be worked with. A database may be away yet."""
     try:
         with connect_outbox(settings) as connection:
-            found = problems(connection, settings.outbox_schema, senders)
+            found = problems(connection, settings.outbox_schema, senders, relay=True)
     except (ConsumerError, psycopg.OperationalError) as error:
         print(f"oncepool: not looked at yet: {error}", file=sys.stderr)  # noqa: T201 - as commands do
         return

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from feedback.outbox.migrations import outbox_migrations
 from feedback.outbox.names import DEFAULT_SENDER, in_schema
+from feedback.outbox.privileges import lacking_privileges
 from feedback.schema_versions import found_version
 
 if TYPE_CHECKING:
@@ -109,11 +110,16 @@ def encoding_problem(connection: psycopg.Connection[Any]) -> OutboxProblem | Non
 
 
 def problems(
-    connection: psycopg.Connection[Any], schema: str, senders: Sequence[str] = ()
+    connection: psycopg.Connection[Any],
+    schema: str,
+    senders: Sequence[str] = (),
+    *,
+    relay: bool = False,
 ) -> list[OutboxProblem]:
     """What is missing of the outbox and of these senders; nothing where all is well.
 
-    What only the owner need read is looked at where this user may read it.
+    What only the owner need read is looked at where this user may read it. `relay`: this user is a
+    relay's, and not only where its privileges look so.
     """
     rows = connection.execute(_COLUMNS, [f'"{schema}"']).fetchall()
     found = {name: columns for name, _, columns in rows}
@@ -123,6 +129,7 @@ def problems(
     readable = {name for name, may, _ in rows if may}
     said = _of_the_columns(schema, found)
     said += _of_the_privileges(schema, there - readable)
+    said += _of_a_relay(connection, schema, relay=relay)
     if (problem := encoding_problem(connection)) is not None:
         said.append(problem)
     if "schema_version" in there & readable:
@@ -191,6 +198,18 @@ def _of_the_privileges(schema: str, unreadable: AbstractSet[str]) -> list[Outbox
             text = f"{text}: {unlooked} not looked at"
         said.append(OutboxProblem(text, advice, wrong=unlooked is None))
     return said
+
+
+def _of_a_relay(
+    connection: psycopg.Connection[Any], schema: str, *, relay: bool
+) -> list[OutboxProblem]:
+    return [
+        OutboxProblem(
+            f"a relay of this user can't work: it lacks {', '.join(some)} on {schema}.{name}",
+            f"GRANT {', '.join(some)} ON {schema}.{name}",
+        )
+        for name, some in lacking_privileges(connection, schema, relay=relay).items()
+    ]
 
 
 def _of_the_senders(

@@ -13,10 +13,13 @@ import pytest
 from feedback import outbox
 from feedback.outbox.checks import problems
 from feedback.outbox.migrations import migrate
+from feedback.outbox.relay import Relay, Route, loop
+from feedback.postgres import Connection, open_connection
 from stack import Stack
 from tests.support.outbox import Outbox
 from tests.support.own_database import OwnDatabase
 from tests.support.relay_process import RelayProcess
+from tests.support.topic_reader import ids
 from tests.support.waiting import eventually
 
 SCHEMA = "oncepool_outbox"
@@ -100,6 +103,10 @@ def test_the_check_finds_nothing_wrong_and_says_what_it_has_not_looked_at(place:
     [
         ("USAGE ON SCHEMA oncepool_outbox", "schema oncepool_outbox can't be used"),
         ("SELECT ON oncepool_outbox.requests", "oncepool_outbox.requests can't be read"),
+        ("UPDATE ON oncepool_outbox.requests", "lacks UPDATE on oncepool_outbox.requests"),
+        ("DELETE ON oncepool_outbox.requests", "lacks DELETE on oncepool_outbox.requests"),
+        ("UPDATE ON oncepool_outbox.shards", "lacks UPDATE on oncepool_outbox.shards"),
+        ("INSERT ON oncepool_outbox.finished", "lacks INSERT on oncepool_outbox.finished"),
     ],
 )
 def test_the_check_names_what_a_user_lacks(place: Place, taken: str, named: str) -> None:
@@ -108,3 +115,52 @@ def test_the_check_names_what_a_user_lacks(place: Place, taken: str, named: str)
     with psycopg.connect(place.of(place.relay)) as connection:
         found = problems(connection, SCHEMA)
     assert [named in problem.text for problem in found if problem.wrong] == [True]
+
+
+def test_a_relay_that_may_not_do_its_work_does_not_begin(
+    place: Place, stack: Stack, topic: Callable[..., str], tmp_path: Path
+) -> None:
+    """Its user is one that may only add requests."""
+    environment = {
+        "ONCEPOOL_OUTBOX_DATABASE_URL": place.of(place.program),
+        "ONCEPOOL_OUTBOX_SCHEMA": SCHEMA,
+        "ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS": stack.kafka,
+        "ONCEPOOL_KAFKA_TOPIC": topic(),
+    }
+    with RelayProcess(environment, tmp_path / "log") as relay:
+        assert relay.process.wait(60) == 1
+        assert "lacks UPDATE on oncepool_outbox.requests" in relay.log
+
+
+@pytest.mark.parametrize("left", ["", "GRANT UPDATE (state) ON :schema.requests TO {0}"])
+def test_a_relay_that_loses_a_privilege_sends_nothing_that_it_could_not_mark(
+    place: Place,
+    stack: Stack,
+    topic: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    left: str,
+) -> None:
+    """And goes on once it has it again."""
+    name = topic()
+    wanted = [f"r{n}" for n in range(100)]
+    opened: list[str] = []
+
+    def open_counted(url: str, name: str) -> Connection:
+        opened.append(name)
+        return open_connection(url, name)
+
+    monkeypatch.setattr(loop, "open_connection", open_counted)
+    box = Outbox(place.url, SCHEMA)
+    route = Route(name, {"bootstrap.servers": stack.kafka})
+    with Relay(place.of(place.relay), {"default": route}, schema=SCHEMA) as relay:
+        eventually(lambda: relay.states()[0].database is None, 60)
+        box.run(f"REVOKE UPDATE ON :schema.requests FROM {place.relay};" + left.format(place.relay))
+        with psycopg.connect(place.of(place.program)) as connection:
+            outbox.add_many(connection, [("t", {}, {"request_id": id_}) for id_ in wanted])
+        tries = len(opened)
+        eventually(lambda: len(opened) > tries + 2, 60)
+        assert relay.states()[0].database is not None
+        box.run(f"GRANT UPDATE ON :schema.requests TO {place.relay}")
+        eventually(lambda: {row["state"] for row in box.rows()} == {"sent"}, 60)
+    box.connection.close()
+    assert sorted(ids(stack, name)) == sorted(wanted)

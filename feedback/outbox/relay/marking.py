@@ -33,9 +33,11 @@ _IN_DOUBT: Final = """
 UPDATE :schema.requests SET sent_at = now()
 WHERE seq = ANY(%(rows)s) AND state = 'unsent' AND sent_at IS NULL
 """
+# From now on, as the batch's sends may have taken longer than the pause.
 _PUT_OFF: Final = """
 UPDATE :schema.requests
-SET next_at = now() + make_interval(secs => seconds), code = said.code, error = said.error
+SET next_at = clock_timestamp() + make_interval(secs => seconds), code = said.code,
+    error = said.error
 FROM json_to_recordset(%(said)s::json) AS said (n bigint, seconds float8, code text, error text)
 WHERE seq = n AND state = 'unsent'
 """

@@ -111,7 +111,7 @@ def test_it_holds_back_those_of_its_key_behind_it_and_no_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """However many: those of other keys in their shard go, and so does what is ahead of it."""
-    monkeypatch.setattr(batch, "LOCK_PAUSE", 0.2, raising=False)
+    monkeypatch.setattr(batch, "LOCK_PAUSE", 0.2)
     name = topic()
     behind = [f"behind{n}" for n in range(MANY)]
     add(outbox_, "ahead", "locked", *behind, key="k")

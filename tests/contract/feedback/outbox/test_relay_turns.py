@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import psycopg
@@ -453,3 +453,20 @@ def test_an_outage_that_ends_with_nothing_to_send_is_over(
     one.stop()
     assert one.join(30)
     assert sender.opened - before < 10
+
+
+def test_what_is_put_off_is_so_from_the_end_of_its_batchs_sends(outbox_: Outbox) -> None:
+    """Which take long where brokers are slow: it is not to be due again before they are over."""
+    ends: list[datetime] = []
+
+    class Slow(Played):
+        def send(self, batch: Batch, rows: list[ClaimedRow], timeout: float) -> str | None:
+            [row] = [row for row in rows if row.id == "stuck"]
+            batch.put_off(row.seq, 60.0, RowRefusal("not_confirmed", "t/2: not confirmed"))
+            ends.extend(row["t"] for row in outbox_.rows("SELECT clock_timestamp() AS t"))
+            return super().send(batch, [], timeout)
+
+    add(outbox_, ("stuck", None))
+    assert Relaying(outbox_, Slow(), shards=64).turn() == 1
+    [row] = outbox_.rows()
+    assert row["next_at"] - timedelta(seconds=60) > ends[0]

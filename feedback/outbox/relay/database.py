@@ -51,11 +51,11 @@ _LANE: Final = "coalesce(key, convert_to(id, 'UTF8'))"
 # server nor the memory here need hold that. The length of a payload is known without reading it.
 # As a message's, headers have an eighth of the bytes of their JSON at least.
 _ROWS: Final = f"""
-WITH mine AS MATERIALIZED (
-    SELECT r.* FROM unnest(%(shards)s::smallint[]) AS taken (shard)
+WITH ours AS MATERIALIZED (
+    SELECT r.* FROM unnest(%(shards)s::smallint[]) AS mine (shard)
     CROSS JOIN LATERAL (
         SELECT u.* FROM :schema.requests u
-        WHERE u.sender = %(sender)s AND u.shard = taken.shard AND u.state = 'unsent'
+        WHERE u.sender = %(sender)s AND u.shard = mine.shard AND u.state = 'unsent'
             AND (u.next_at IS NULL OR u.next_at <= now())
             AND NOT EXISTS (
                 SELECT FROM :schema.requests b
@@ -79,14 +79,14 @@ WITH mine AS MATERIALIZED (
     ) AS r
 ), passed AS (
     SELECT {_LANE} AS lane, min(seq) AS first
-    FROM (SELECT shard, max(seq) AS last FROM mine GROUP BY shard) AS ends
+    FROM (SELECT shard, max(seq) AS last FROM ours GROUP BY shard) AS ends
     CROSS JOIN LATERAL (
         SELECT u.id, u.key, u.seq FROM :schema.requests u
         WHERE u.sender = %(sender)s AND u.shard = ends.shard AND u.state = 'unsent'
             AND u.seq < ends.last AND (u.next_at IS NULL OR u.next_at <= now())
         ORDER BY u.seq OFFSET 0
     ) AS there
-    WHERE seq NOT IN (SELECT seq FROM mine)
+    WHERE seq NOT IN (SELECT seq FROM ours)
     GROUP BY lane
 )
 SELECT seq, id, CASE WHEN fits THEN type ELSE '' END,
@@ -95,8 +95,8 @@ SELECT seq, id, CASE WHEN fits THEN type ELSE '' END,
     created_at, statement_timestamp(), failures, coalesce({TOO_LATE}, false),
     CASE WHEN fits THEN 0 ELSE size END, coalesce(first < seq, false)
 FROM (
-    SELECT mine.*, header_text, size, fits, sum(read) OVER (ORDER BY seq) - read AS before
-    FROM mine
+    SELECT ours.*, header_text, size, fits, sum(read) OVER (ORDER BY seq) - read AS before
+    FROM ours
     CROSS JOIN LATERAL (SELECT headers::text AS header_text) AS h
     CROSS JOIN LATERAL (
         SELECT octet_length(payload)::bigint + octet_length(type) + coalesce(octet_length(key), 0)

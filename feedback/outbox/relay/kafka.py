@@ -90,6 +90,10 @@ class TopicSender:
         queue = int(self._given.get(_QUEUE, 0)) * 1024 or LARGEST_ROW
         return min(known, queue, LARGEST_ROW)
 
+    def ask(self) -> str | None:
+        """Why no broker answers. In any thread."""
+        return self._limit(self._topic, self._given).away
+
     def check(self, row: ClaimedRow) -> RowRefusal | None:
         """Refuses what no broker would take."""
         if self._closed_topic is not None:

@@ -13,6 +13,7 @@ import psycopg
 from feedback.errors import StoreUnavailable
 from feedback.outbox.checks import encoding_problem
 from feedback.outbox.relay.answers import AnswerPace, AnswerPolicy
+from feedback.outbox.relay.broker_watch import ASK_EVERY, BrokerWatch
 from feedback.outbox.relay.database import Bounds, RelayDatabase
 from feedback.outbox.relay.outage import RelayOutage
 from feedback.outbox.relay.settling import Settling
@@ -26,6 +27,8 @@ log = logging.getLogger("oncepool.relay")
 LOOK_EVERY: Final = 1.0
 """Seconds between two looks where nobody notifies."""
 _STOP_STEP: Final = 0.2
+_ASKED: Final = "oncepool-relay"
+"""An id that no request has."""
 
 
 class LoopState(NamedTuple):
@@ -38,7 +41,7 @@ class LoopState(NamedTuple):
     database: str | None
     """Why the outbox counts as away; None where it answers."""
     other: str | None
-    """Why the brokers, or the status store, count as away; None where they are not known to."""
+    """Why the brokers, or the status store, count as away; None where they answer."""
     done: int
     """Rows that brokers have confirmed, or that have ended."""
     sends: bool = True
@@ -155,13 +158,20 @@ class SenderLoop(OutboxLoop):
         statuses = None if store is None else StatusReader(store)
         self._turns = SendTurns(sender, topic, bounds=bounds, statuses=statuses)
         self._rows: RelayDatabase | None = None
+        self._brokers = BrokerWatch(sender, topic.ask, lambda: self._turns.sent, self._stop)
+
+    def start(self) -> None:
+        """Begins."""
+        super().start()
+        self._brokers.start()
 
     @property
     def state(self) -> LoopState:
         """As it is now."""
         turns = self._turns
+        away = turns.away or self._brokers.away
         return LoopState(
-            self._name, self._turned, self._outbox.why, turns.away, turns.sent, sender=self._name
+            self._name, self._turned, self._outbox.why, away, turns.sent, sender=self._name
         )
 
     def _begin(self, connection: Connection) -> None:
@@ -236,9 +246,12 @@ class ReadingLoop(OutboxLoop):
 
     def _unread(self, why: str, said: str) -> None:
         """Nothing could be read: a pause; `said` in the log where that is news."""
+        self._away(why, said)
+        self._pause(self._source.pause)
+
+    def _away(self, why: str, said: str) -> None:
         if self._source.begin(why):
             log.warning("%s: %s", self._name, said)
-        self._pause(self._source.pause)
 
     def _is_read(self) -> None:
         if self._source.end():
@@ -254,6 +267,7 @@ class AnswerLoop(ReadingLoop):
         super().__init__(url, sender, "answers", settling)
         self._store = store
         self._pace = AnswerPace()
+        self._ask_at = 0.0
 
     def _begin(self, connection: Connection) -> None:
         super()._begin(connection)
@@ -262,6 +276,8 @@ class AnswerLoop(ReadingLoop):
     def _step(self, connection: Connection) -> None:
         try:
             more = self._settling.page(connection, self._pace.young)
+            if not more:
+                self._ask(time.monotonic())
         except StoreUnavailable as error:
             self._answered()  # has told what to ask for, and would take what came
             self._unread(str(error), f"statuses can't be read: {error}")
@@ -271,6 +287,12 @@ class AnswerLoop(ReadingLoop):
         if not more:
             self._pause(self._pace.ended(time.monotonic()))
             self._pace.begin(time.monotonic())
+
+    def _ask(self, now: float) -> None:
+        """Where no row waits for an answer, nothing else is read. Raises StoreUnavailable."""
+        if self._source.why is not None or now >= self._ask_at:
+            self._ask_at = now + ASK_EVERY
+            self._store.read_raw([_ASKED])
 
     def _close(self) -> None:
         self._store.close()

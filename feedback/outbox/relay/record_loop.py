@@ -47,7 +47,7 @@ class RecordLoop(ReadingLoop):
                 return
             self._kept.add(polled, time.monotonic())
             self._read = self._read or bool(polled)
-            self._is_read()
+            self._tell(self._records.away)
         else:
             self._pause(_POLL)
         if fading := self._kept.fading(time.monotonic()):
@@ -70,6 +70,13 @@ class RecordLoop(ReadingLoop):
         if keys.isdisjoint(self._kept.keys()):
             self._records.commit(position)
             self._mark = None
+
+    def _tell(self, away: str | None) -> None:
+        """The client goes on by itself once brokers are back: it is not given up for that."""
+        if away is None:
+            self._is_read()
+        elif self._source.why is None:
+            self._away(away, f"results can't be read: {away}")
 
     def _fail(self, error: StoreUnavailable) -> None:
         self._records.close()

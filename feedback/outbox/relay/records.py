@@ -91,6 +91,12 @@ class RecordSource:
                 break
         return found
 
+    @property
+    def away(self) -> str | None:
+        """Why nothing comes, where no broker was heard since all were away."""
+        seconds = self._probe.away_for
+        return None if seconds is None else "no broker answers"
+
     def position(self) -> Position:
         """Up to where it was polled."""
         if self._consumer is None:

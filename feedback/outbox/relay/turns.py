@@ -33,6 +33,9 @@ class BatchSender(Protocol):
     def open(self) -> str | None:
         """Sees that rows can be sent; why not, where no broker answers."""
 
+    def ask(self) -> str | None:
+        """Why no broker answers. In any thread."""
+
     def check(self, row: ClaimedRow) -> RowRefusal | None:
         """Refuses what no broker would take."""
 

@@ -317,6 +317,8 @@ def test_a_pass_takes_as_many_answers_at_once_as_there_is_room_for(outbox_: Outb
 class PlayedSource:
     """A results topic with what a test puts into it."""
 
+    away = None
+
     def __init__(self) -> None:
         self.results: list[Result] = []
         self.polled = self.committed = 0

@@ -36,6 +36,8 @@ POLICY = AnswerPolicy(100.0)
 class Topic:
     """Read on from where it was polled, or once it was closed from what was committed."""
 
+    away = None
+
     def __init__(self) -> None:
         self.results: list[Result] = []
         self.read = self.committed = 0

@@ -40,6 +40,9 @@ class Played:
     def open(self) -> str | None:
         return None
 
+    def ask(self) -> str | None:
+        return None
+
     def check(self, row: ClaimedRow) -> RowRefusal | None:
         return RowRefusal("too_large", "it is") if row.id in self.large else None
 

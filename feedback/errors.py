@@ -139,6 +139,12 @@ class OversizeCause(str):
     __slots__ = ()
 
 
+class SilenceCause(str):
+    """Why a message was not confirmed of which no broker has said anything."""
+
+    __slots__ = ()
+
+
 class DeliveryFailed(ClientError):
     """The broker did not confirm these requests: `failures` maps id to cause.
 
@@ -170,6 +176,11 @@ class DeliveryFailed(ClientError):
         alone = self.more == 0 and all(isinstance(one, OversizeCause) for one in causes)
         return str(causes[0]) if alone else None
 
+    @property
+    def silent(self) -> bool:
+        """Whether no broker has refused any of them: sent again, they may be confirmed."""
+        return self.more == 0 and all(isinstance(c, SilenceCause) for c in self.failures.values())
+
 
 class WaitTimeout(ClientError):
     """No settled state came in time; `status` is the last one seen, None where there was none.
@@ -178,11 +189,26 @@ class WaitTimeout(ClientError):
     """
 
     def __init__(
-        self, id: str, seconds: float, status: Status | None, *, where: str = "", unread: str = ""
+        self,
+        id: str,
+        seconds: float,
+        status: Status | None,
+        *,
+        where: str = "",
+        unread: str = "",
+        unconfirmed: bool = False,
     ) -> None:
-        """`where` its consumers are; `unread`: why nobody could look once more at the end."""
+        """`where` its consumers are; `unread`: why nobody could look once more at the end.
+
+        `unconfirmed`: it was sent here, and no broker has confirmed it.
+        """
         advice = "Send it again with the same id, or wait longer"
-        if unread:
+        if unconfirmed and status is None:
+            advice = (
+                "No broker has confirmed it yet: check that the brokers answer, and that"
+                " bootstrap.servers names them, then send it again with the same id, or wait longer"
+            )
+        elif unread:
             advice = "It may be done: look again when Redis answers, or send it with the same id"
         elif where and (status is None or status.state == "accepted"):  # no consumer has had it
             advice = (

@@ -13,7 +13,7 @@ from typing import Protocol
 
 from feedback.client.call import Call, ResendTimer
 from feedback.client.pending import Submission
-from feedback.errors import StoreUnavailable, WaitTimeout
+from feedback.errors import DeliveryFailed, StoreUnavailable, WaitTimeout
 from feedback.status.status import Status
 
 Check = Callable[[Submission], None]
@@ -74,7 +74,7 @@ def waiting(
     status, unread = yield from _last_look(watch)
     answer = submission.answer(status)
     if answer is None:
-        raise WaitTimeout(submission.id, seconds, status, where=where, unread=unread)
+        raise _late(submission, seconds, status, where, unread)
     return answer
 
 
@@ -92,7 +92,7 @@ def calling(
         answer = call.answer(watch.status, now)
         if answer is not None:
             return answer
-        check(submission)
+        _check_call(submission, check, call, now)
         if now >= call.due:
             # Where the queue is full the first copy may still be on its way in it, and its answer
             # must not be missed: the next turn to send again comes.
@@ -102,8 +102,28 @@ def calling(
     status, unread = yield from _last_look(watch)
     answer = call.answer(status, now)
     if answer is None:
-        raise WaitTimeout(submission.id, times.seconds, status, where=where, unread=unread)
+        check(submission)
+        raise _late(submission, times.seconds, status, where, unread)
     return answer
+
+
+def _check_call(submission: Submission, check: Check, call: Call, now: float) -> None:
+    """Of brokers that said nothing in time others may be heard: then it is sent again."""
+    try:
+        check(submission)
+    except DeliveryFailed as failed:
+        if not failed.silent:
+            raise
+        call.unconfirmed(now)
+
+
+def _late(
+    submission: Submission, seconds: float, status: Status | None, where: str, unread: str
+) -> WaitTimeout:
+    return WaitTimeout(
+        submission.id, seconds, status,
+        where=where, unread=unread, unconfirmed=submission.unconfirmed,
+    )  # fmt: skip
 
 
 def _last_look(

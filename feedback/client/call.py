@@ -44,7 +44,7 @@ class ResendTimer:
         self.due = max(self.due, now + max(quiet_for, 0.0) + self._after)
 
     def refused(self, now: float) -> None:
-        """A consumer could not run it: database away, or shutting down."""
+        """A consumer could not run it (database away, or shutting down), or no broker took it."""
         self.due = max(now, self._sent + min(self._after, self._gap))
 
 
@@ -64,6 +64,10 @@ class Call:
     def sent(self, now: float) -> None:
         """It was sent again."""
         self._timer.sent(now)
+
+    def unconfirmed(self, now: float) -> None:
+        """No broker has confirmed it in time."""
+        self._timer.refused(now)
 
     def answer(self, status: Status | None, now: float) -> Status | None:
         """The status, where it answers the call. Raises as Submission.answer()."""

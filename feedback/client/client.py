@@ -158,10 +158,10 @@ class Client(ClientCore):
         """Submits, waits, and sends the same request again until an answer comes.
 
         Again after `resend_after` seconds without news (else a third of `timeout`, at most 30),
-        and after `failed` with `shutdown` or `database_unavailable`. Any other settled status is
-        returned. `timeout` is for the whole call; `run_timeout` is what submit() calls `timeout`.
-        Of a handler `result` has the type that it returns, where the request is done. Raises as
-        wait() and submit() do.
+        after `failed` with `shutdown` or `database_unavailable`, and where no broker has said
+        anything of it in time. Any other settled status is returned. `timeout` is for the whole
+        call; `run_timeout` is what submit() calls `timeout`. Of a handler `result` has the type
+        that it returns, where the request is done. Raises as wait() and submit() do.
         """
         with self._calls.lock:
             message, submission = self._drafted(type, payload, {**options, "timeout": run_timeout})

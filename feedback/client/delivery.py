@@ -25,6 +25,7 @@ from feedback.errors import (
     OversizeCause,
     QueueFull,
     RequestTooLarge,
+    SilenceCause,
 )
 from feedback.guarded_producer import GuardedProducer, PlainProducer
 from feedback.message_size import BATCH
@@ -49,6 +50,7 @@ _TAKEN_BACK: Final = (
     confluent_kafka.KafkaError._PURGE_QUEUE,  # noqa: SLF001 - its public name
     confluent_kafka.KafkaError._PURGE_INFLIGHT,  # noqa: SLF001 - as above
 )
+_TIMED_OUT: Final = confluent_kafka.KafkaError._MSG_TIMED_OUT  # noqa: SLF001 - as above
 
 
 class Deliveries:
@@ -95,7 +97,7 @@ class Deliveries:
 
         There is none either while another producer takes the place of one that has failed.
         """
-        producer = self._producer.current
+        producer, failure = self._producer.current, submission.failure
         headers, span = message.headers, None
         if self._spans is not None:
             # One that there is no room for is never ended, and so never seen.
@@ -133,6 +135,7 @@ class Deliveries:
                 span.reported(error.args[0])
             self._failures.refused(submission)
             raise _not_sent(message, error) from error
+        self._failures.sent_again(submission, failure)
         return True
 
     @contextmanager
@@ -234,7 +237,9 @@ def _reported(
     producer: GuardedProducer[PlainProducer],
 ) -> str:
     if producer.hears(error) and error.code() in _TAKEN_BACK:
-        return f"the Kafka producer had failed before ({producer.failure})"
+        return SilenceCause(f"the Kafka producer had failed before ({producer.failure})")
+    if error.code() == _TIMED_OUT:
+        return SilenceCause(_cause(message, error))
     if len(message.value) > BATCH and message_refusal(error) == TOO_LARGE:
         return OversizeCause(
             f"its {len(message.value)} bytes are more than topic {message.topic!r} takes"

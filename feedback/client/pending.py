@@ -61,6 +61,11 @@ class Submission:
         """The first one under its id that is remembered: which it is that counts."""
         return self.copied or self
 
+    @property
+    def unconfirmed(self) -> bool:
+        """Whether it was sent here, and no broker has confirmed it."""
+        return self.sent is not None and not self.delivered
+
     def unread_before(self) -> None:
         """What stands before it is sent can't be read: it may be a failure or a doubt."""
         self.unread = datetime.now(UTC)

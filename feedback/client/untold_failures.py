@@ -53,6 +53,15 @@ class UntoldFailures:
             self._told(submission)
         return DeliveryFailed({submission.id: cause})
 
+    def sent_again(self, submission: Submission, failure: str | None) -> None:
+        """Another copy is on its way after this failure: what becomes of that one counts."""
+        if failure is None:
+            return
+        with self._lock:
+            if submission.failure is failure:
+                self._forget(submission)
+                submission.failure, submission.told = None, False
+
     def refused(self, submission: Submission) -> None:
         """Who sends it is told so; that is all, whatever becomes of its copies."""
         with self._lock:

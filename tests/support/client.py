@@ -46,7 +46,9 @@ class FakeProducer:
         self.confirming = threading.Event()
         self.confirming.set()
         self.error: str | None = None
-        """What a broker says of each message instead of taking it."""
+        """What is reported of each message instead of its arrival."""
+        self.code = KafkaError._MSG_TIMED_OUT
+        """Of that: no broker has said anything, unless it is set to something else."""
         self.refusal: BaseException | None = None
         self._lock = threading.Lock()
         self._open: list[Callable[[Any, Any], None]] = []
@@ -82,8 +84,7 @@ class FakeProducer:
         self.confirming.set()
 
     def _report(self, said: str | None) -> int:
-        timed_out = KafkaError._MSG_TIMED_OUT
-        error = None if said is None else KafkaError(timed_out, said)
+        error = None if said is None else KafkaError(self.code, said)
         with self._lock:
             reports, self._open = self._open, []
             self._reporting += len(reports)

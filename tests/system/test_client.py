@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import signal
@@ -11,17 +12,29 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError
 
-from feedback import Client, Conflict, DeliveryFailed, StoreUnavailable, WaitTimeout
+from feedback import (
+    AsyncClient,
+    Client,
+    Conflict,
+    DeliveryFailed,
+    Status,
+    StoreUnavailable,
+    WaitTimeout,
+)
+from feedback.client.message import KafkaMessage
+from feedback.client.pending import Submission
 from feedback.contract.envelope import Envelope, read
 from feedback.contract.states import State
 from feedback.status.redis_store import RedisStatusStore
 from stack import Stack
 from tests.support import eventually
 from tests.support.answering import Answering, answer
+from tests.support.kafka_proxy import LoneBrokerProxy
 from tests.support.private_valkey import PrivateValkey
 
 TopicFactory = Callable[..., str]
@@ -101,11 +114,51 @@ def test_a_broker_that_is_away_fails_the_delivery_in_bounded_time(
     with pytest.raises(DeliveryFailed) as caught:
         client.wait(first, 90)
     assert list(caught.value.failures) == [first]
-    with pytest.raises(DeliveryFailed):
-        client.call("echo", 3, timeout=90)
+    with pytest.raises((DeliveryFailed, WaitTimeout), match=r"confirmed (it|by)"):
+        client.call("echo", 3, timeout=2.5)
     with pytest.raises(DeliveryFailed) as caught:
         client.close()
-    assert list(caught.value.failures) == [second]
+    assert next(iter(caught.value.failures)) == second
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+def test_a_call_outlasts_brokers_that_are_away_for_longer_than_a_delivery_may_take(
+    stack: Stack, answering: Answering, prefix: str, kind: type[Client | AsyncClient]
+) -> None:
+    """It is sent again, under its id, for as long as the call waits."""
+    offered: list[str] = []
+
+    def call(address: str) -> Status[Any]:
+        given = {"prefix": prefix, "delivery_timeout": 1.0}
+        options = {"timeout": 120, "resend_after": 100, "request_id": "kept"}
+        if kind is Client:
+            with counted(Client(address, stack.redis, answering.topic, **given)) as client:
+                return client.call("echo", 1, **options)
+
+        async def work() -> Status[Any]:
+            async with counted(AsyncClient(address, stack.redis, answering.topic, **given)) as it:
+                return await it.call("echo", 1, **options)
+
+        return asyncio.run(work())
+
+    def counted(client: Any) -> Any:
+        offer = client._deliveries.offer
+
+        def noted(message: KafkaMessage, submission: Submission) -> bool:
+            offered.append(message.id)
+            return bool(offer(message, submission))
+
+        client._deliveries.offer = noted
+        return client
+
+    with LoneBrokerProxy.of(stack.kafka) as broker, ThreadPoolExecutor(1) as pool:
+        broker.cut()
+        calling = pool.submit(call, f"127.0.0.1:{broker.port}")
+        eventually(lambda: calling.done() or len(offered) > 2)
+        broker.mend()
+        status = calling.result(120)
+    assert (status.state, status.result) == ("done", 1)
+    assert set(offered) == {"kept"}
 
 
 FORKS = """

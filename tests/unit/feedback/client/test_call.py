@@ -8,6 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError
 
 from feedback import (
     Client,
@@ -135,10 +136,58 @@ def test_a_doubt_that_nobody_asked_about_is_no_answer(
     assert caught.value.status.state == "in_doubt"
 
 
-def test_a_call_that_was_not_delivered_raises(client: Client, producer: FakeProducer) -> None:
+def test_a_call_that_brokers_refuse_raises_at_once(client: Client, producer: FakeProducer) -> None:
+    producer.error, producer.code = "not allowed", KafkaError.TOPIC_AUTHORIZATION_FAILED
+    with pytest.raises(DeliveryFailed, match="not allowed"):
+        client.call("t", 1, timeout=math.inf)
+    assert len(producer.sent) == 1
+
+
+def test_a_call_sends_again_what_no_broker_confirmed_in_time(
+    client: Client,
+    producer: FakeProducer,
+    consumer: AnsweringConsumer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    report = producer._report
+
+    def be_back_after_one(said: str | None) -> int:
+        if reported := report(said):
+            producer.error = None
+        return reported
+
+    monkeypatch.setattr(producer, "_report", be_back_after_one)
     producer.error = "timed out"
-    with pytest.raises(DeliveryFailed):
-        client.call("t", 1, timeout=10)
+    answering(producer, [lambda _: None, lambda name: consumer.say(name, State.DONE)])
+    assert client.call("t", 1, timeout=60, resend_after=50).state == "done"
+    first, again = ({k: v for k, v in one.items() if k != "on_delivery"} for one in producer.sent)
+    assert first == again
+    client.close()  # which has nothing to tell
+
+
+def test_a_call_that_no_broker_confirms_raises_when_its_time_is_over(
+    client: Client, producer: FakeProducer
+) -> None:
+    producer.error = "timed out"
+    with pytest.raises(DeliveryFailed, match="timed out"):
+        client.call("t", 1, timeout=0.5)
+    client.close()  # who waited was told
+
+
+def test_a_wait_that_is_over_while_no_broker_has_confirmed_it_says_so(
+    client: Client, producer: FakeProducer
+) -> None:
+    producer.confirming.clear()
+    with pytest.raises(WaitTimeout, match=r"No broker has confirmed it yet.*bootstrap\.servers"):
+        client.call("t", 1, request_id="a", timeout=0.1)
+    with pytest.raises(WaitTimeout, match="No broker has confirmed it yet"):
+        client.wait("a", 0.1)
+    with pytest.raises(WaitTimeout, match="a consumer runs"):
+        client.wait("of somebody else", 0.1)
+    producer.confirming.set()
+    client.flush()
+    with pytest.raises(WaitTimeout, match="a consumer runs"):
+        client.wait("a", 0.1)
 
 
 def test_a_resend_that_fails_changes_nothing_for_the_first(

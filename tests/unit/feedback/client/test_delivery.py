@@ -70,7 +70,7 @@ def test_a_copy_that_fails_later_is_not_told_to_who_was_told(
     call = begin(pool, client.call, "t", 1, timeout=30, resend_after=0.05)
     eventually(lambda: len(producer._open) > 1)
     first = producer._open.pop(0)
-    first(KafkaError(KafkaError._MSG_TIMED_OUT, "timed out"), None)
+    first(KafkaError(KafkaError.TOPIC_AUTHORIZATION_FAILED, "not allowed"), None)
     with pytest.raises(DeliveryFailed):
         call.result(10)
     producer.error = "timed out"

@@ -131,12 +131,19 @@ def create_topics(
             if error.args[0].code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise ConsumerError(
                     f"topic {topic} could not be created: {error.args[0].str()}"
+                    f"{_advice(error.args[0], replication)}"
                 ) from None
             there = client.list_topics(topic, timeout=5.0).topics[topic]
             results.append(TopicResult(topic, "exists", len(there.partitions)))
         else:
             results.append(TopicResult(topic, "created", partitions))
     return results
+
+
+def _advice(error: KafkaError, replication: int) -> str:
+    if error.code() != KafkaError.INVALID_REPLICATION_FACTOR:
+        return ""
+    return f"; topic_replication is {replication}: it can be no more than there are brokers"
 
 
 class RetentionProblem(NamedTuple):

@@ -147,6 +147,10 @@ def resume(
     json: JsonOption = False,
 ) -> None:
     """Run requests of a paused type again."""
+    with _connected(settings) as client:
+        found = RedisLimitsStore(client, settings.redis_prefix).read().types.get(type_)
+    if found is None or not found.paused:
+        say(f"{type_} was not paused")
     _change(settings, {Setting("paused", type_): None}, by(who, why), json=json)
 
 

@@ -85,7 +85,7 @@ def moment(text: str | None) -> datetime | None:
     try:
         return parse_since(text, datetime.now(UTC))
     except ValueError as error:
-        raise typer.BadParameter(str(error)) from None
+        raise typer.BadParameter(f"--since: {error}") from None
 
 
 def past(option: str, text: str, now: datetime) -> datetime:

@@ -209,6 +209,15 @@ def test_topics_are_made_once(oncepool: Oncepool, group: str) -> None:
     assert [(t["result"], t["partitions"]) for t in answer(second)] == [("exists", 3)] * 2
 
 
+def test_more_replicas_than_brokers_are_refused_with_what_to_change(
+    oncepool: Oncepool, group: str
+) -> None:
+    arguments = ("topics", "create", "--topic-replication", "5")
+    done = oncepool(*arguments, ONCEPOOL_KAFKA_TOPICS=f"{group}-a")
+    assert done.returncode == 1
+    assert "topic_replication is 5: it can be no more than there are brokers" in done.stderr
+
+
 def test_the_topic_of_the_result_records_is_made_too(oncepool: Oncepool, group: str) -> None:
     done = oncepool(
         *("topics", "create", "--json", "--topic-partitions", "2"),
@@ -227,6 +236,13 @@ def test_the_topic_of_clients_is_made_too(oncepool: Oncepool, group: str) -> Non
     assert [t["topic"] for t in answer(done)] == [f"{group}-a", f"{group}-b"]
     alone = oncepool("topics", "create", "--json", ONCEPOOL_KAFKA_TOPIC=f"{group}-c")
     assert f"{group}-c" in [t["topic"] for t in answer(alone)]
+
+
+def test_resuming_what_was_not_paused_says_so(oncepool: Oncepool) -> None:
+    done = oncepool("limits", "resume", "never.paused")
+    assert (done.returncode, "never.paused was not paused" in done.stderr) == (0, True)
+    oncepool("limits", "pause", "greeting.make")
+    assert "was not paused" not in oncepool("limits", "resume", "greeting.make").stderr
 
 
 def test_what_was_sent_is_accepted_and_waits(oncepool: Oncepool) -> None:
@@ -470,4 +486,6 @@ def test_stats_show_what_answers(oncepool: Oncepool, rows: None) -> None:
 
 def test_wrong_filters_are_wrong_usage(oncepool: Oncepool) -> None:
     assert oncepool("requests", "list", "--state", "lost").returncode == 2
-    assert oncepool("requests", "list", "--since", "yesterday").returncode == 2
+    done = oncepool("requests", "list", "--since", "yesterday")
+    assert done.returncode == 2
+    assert "--since: 'yesterday'" in done.stderr

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 
 from consumer.admin.journal import JournalContended, JournalUnreachable, connect
 from consumer.admin.statuses import store_of
@@ -65,9 +66,13 @@ def newer(told: Status | None, stored: Status) -> Status:
 
     A failure without a row is of a copy that came after the row. A doubt without one is of a run
     whose end could not be written: its row says what was before, or that it runs. Of a row that is
-    open nobody knows since when it stands so, but which run it is about.
+    open nobody knows since when it stands so, but which run it is about; nor has it a reason.
     """
-    if told is None or told.at <= stored.at:
+    if told is None:
+        return stored
+    if stored.reason is None and _place(told) == _place(stored):
+        stored = replace(stored, reason=told.reason)
+    if told.at <= stored.at:
         return stored
     if told.state is State.IN_DOUBT:
         its_own = told.run == stored.run and stored.state is not State.WAITING
@@ -75,6 +80,11 @@ def newer(told: Status | None, stored: Status) -> Status:
         return told if unsaid and stored.state not in FOR_GOOD else stored
     both_failed = told.state is stored.state is State.FAILED
     return told if both_failed and not told.has_row else stored
+
+
+def _place(status: Status) -> tuple[str, State, str, int]:
+    """Two that agree in it say the same of a request."""
+    return status.type, status.state, status.code, status.run
 
 
 def _from_redis(settings: Settings, ids: Sequence[str]) -> dict[str, Status | None]:

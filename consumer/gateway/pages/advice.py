@@ -42,7 +42,8 @@ def notices(look: Look) -> list[Notice]:
 def _of_sources(look: Look) -> Iterator[Notice]:
     for name, reason in look.problems.items():
         what, advice = _SOURCES.get(name, (name, ""))
-        yield Notice("wrong", f"{what}: {reason}", advice)
+        said = advice.rstrip(".").lower() in reason.lower()  # an error may say itself what to do
+        yield Notice("wrong", f"{what}: {reason}", "" if said else advice)
 
 
 def _of_instances(look: Look) -> Iterator[Notice]:

@@ -39,6 +39,13 @@ def test_what_is_no_trace_context_leads_nowhere(text: str) -> None:
     assert trace_id(text) == ""
 
 
+def test_what_an_error_advises_is_not_said_twice() -> None:
+    of_error = "the database does not answer; correct database_url or start PostgreSQL: refused"
+    [twice] = notices(Look(problems={"journal": of_error}))
+    [once] = notices(Look(problems={"journal": "no answer within 2 s"}))
+    assert (twice.advice, once.advice) == ("", "Correct database_url or start PostgreSQL.")
+
+
 def test_secret_fields_are_hidden_wherever_they_stand() -> None:
     view = PayloadView(["password", "card"])
     shown = view.payload(b'{"a": [{"Password": {"deep": "x1"}}], "n": 123456789012345678901234}')

@@ -147,7 +147,7 @@ class Drop:
 
 @dataclass(frozen=True, slots=True)
 class Rejoin:
-    """Leave the group, wait until nothing is assigned, and join it again."""
+    """Leave the group, wait until nothing is assigned, and join it again, as another member."""
 
     reason: str
 

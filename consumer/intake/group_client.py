@@ -28,6 +28,10 @@ class GroupClient:
     ) -> None:
         """Raises KafkaRefused where librdkafka does not take the properties. Connects later."""
         self._hearing = Hearing()
+        self.has_left = False
+        """It has left the group; whoever joins then has to be another client. With KIP-848 this one
+        would have the member id that it had, and also the epoch where the broker did not hear of it
+        leaving: bytes of a commit that come late would count."""
         self.log = ClientLog(self.heard(on_connection_lost), self.heard(on_offset_reset))
         try:
             self.consumer = Consumer(
@@ -46,6 +50,6 @@ class GroupClient:
         return self._hearing.of(callback)
 
     def leave(self, end: Callable[[Consumer], None]) -> None:
-        """Nobody hears of it any more. It has lost its brokers: `end` must not wait for them."""
+        """Nobody hears of it any more. `end` must not wait for its brokers."""
         self._hearing.end()
         end(self.consumer)

@@ -99,6 +99,7 @@ class Kafka:
 
     def _use(self, client: GroupClient) -> None:
         self._client, self._consumer = client, client.consumer
+        self._ahead = False
         client.log.quiet_fatal = self._may_fall_back
 
     @property
@@ -127,6 +128,8 @@ class Kafka:
     def _join(self) -> None:
         if not self._to_join or not self._pause.over:
             return
+        if self._client.has_left and not self._replace_left():
+            return
         self._to_join = False
         with failure_is_polled():
             self._consumer.subscribe(
@@ -141,7 +144,7 @@ class Kafka:
         self._client.log.quiet_fatal = False
 
     def unsubscribe(self) -> None:
-        self._to_join = False
+        self._to_join, self._client.has_left = False, True
         with failure_is_polled():
             self._consumer.unsubscribe()
 
@@ -204,12 +207,8 @@ class Kafka:
 
     def close(self) -> None:
         self._topics.close()
-        self._close_client()
-
-    def _close_client(self) -> None:
         self._closing = True
         self._consumer.close()
-        self._closing = False
 
     # Messages
 
@@ -236,7 +235,7 @@ class Kafka:
             self._fall_back(error)
             return
         if fatal and self._was_member and ends_with_membership(error):
-            self._begin_anew(error.str(), self._close_client)
+            self._begin_anew(error.str(), self._make(self.protocol))
             return
         if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:
             self._topics.look_again()
@@ -246,42 +245,54 @@ class Kafka:
         another = self._make("classic")
         self._log.info(
             "the broker does not serve group.protocol=consumer: using classic",
-            assignor=self._settings.kafka_assignor,
-            error=error.str(),
-        )
-        self._close_client()
+            assignor=self._settings.kafka_assignor, error=error.str(),
+        )  # fmt: skip
         self.protocol = "classic"
-        self._use(another)
+        self._replace(another)
         self.subscribe()
 
-    def _replace_lost(self) -> None:
+    def _another(self) -> GroupClient | None:
         try:
-            self._begin_anew(LOST, partial(self._client.leave, self._brokers.leave))
+            return self._make(self.protocol)
         except KafkaRefused as error:  # a certificate's file is gone, say
             self._log.warning("no other Kafka client can be made yet", error=str(error))
+            return None
+
+    def _replace_lost(self) -> None:
+        if another := self._another():
+            self._begin_anew(LOST, another)
+        else:
             self._brokers.stays()
 
-    def _begin_anew(self, reason: str, end_client: Callable[[], None]) -> None:
-        """The client has given up its membership, we have not.
+    def _replace_left(self) -> bool:
+        """Whether there is another client now, which may join."""
+        if another := self._another():
+            self._replace(another)
+        else:
+            self._pause.begin()
+        return another is not None
 
-        Raises KafkaRefused where no other one can be made: then this one is used on.
-        """
-        another = self._make(self.protocol)
+    def _begin_anew(self, reason: str, another: GroupClient) -> None:
+        """The client has given up its membership, we have not."""
         pause = self._pause.begin()
         self._log.warning("the group has to be joined anew", error=reason, seconds=round(pause, 1))
-        end_client()
         # An answer of this very poll is read back by the new client. What the old one's connections
         # still hold is void with its membership.
         said = [event for event in self._events if not isinstance(event, ConnectionLost)]
         self._events = [JoinedAnew(), *said]
-        # Whatever the old client did not say any more.
+        self._replace(another)
+        self.subscribe()
+
+    def _replace(self, another: GroupClient) -> None:
+        """The client is closed without being waited for: its broker may not answer any more."""
+        self._client.leave(self._brokers.leave)
+        # Whatever it did not say any more.
         if self._owned:
             self._on_lost(self._consumer, [TopicPartition(*place) for place in self._owned])
         if self._open is not None:
             self._events.append(Answered(self._open, "GROUP_ID_NOT_FOUND", {}))
             self._open = None
         self._use(another)
-        self.subscribe()
 
     # Callbacks: they record. What they call of the client does not wait for the broker, but for
     # the committed offsets, and that has a bound

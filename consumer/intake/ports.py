@@ -28,7 +28,7 @@ class KafkaClient(Protocol):
         """Configured topics that do not exist; None as long as that is not known."""
 
     def subscribe(self) -> None:
-        """Joins the group."""
+        """Joins the group; after it was left as another member."""
 
     def unsubscribe(self) -> None:
         """Leaves the group; polls bring the revocations."""

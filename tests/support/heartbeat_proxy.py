@@ -25,13 +25,19 @@ class HeartbeatProxy(LoneBrokerProxy):
 
     def _spoiled(self, frame: bytes) -> bytes:
         epoch = _epoch_at(frame)
-        if struct.unpack_from(">i", frame, epoch)[0] <= 0:
+        if epoch_of(frame) <= 0:
             return frame
         with self._lock:  # of all connections together so many
             if not self.spoil:
                 return frame
             self.spoil -= 1
         return frame[:epoch] + struct.pack(">i", 0) + frame[epoch + 4 :]
+
+
+def epoch_of(frame: bytes) -> int:
+    """What a heartbeat says of its member: 0 where it joins, below that where it leaves."""
+    epoch: int = struct.unpack_from(">i", frame, _epoch_at(frame))[0]
+    return epoch
 
 
 def _epoch_at(frame: bytes) -> int:

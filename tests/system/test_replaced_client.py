@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
 
 from confluent_kafka import KafkaError, Producer
@@ -81,6 +82,67 @@ def test_it_joins_once(stack: Stack, topic: Callable[..., str]) -> None:
         assert loop.stats().counts["rejoins"] == 1
         loop.leave()
         turn_until(lambda: loop.left)
+
+
+class HungAtCommit(Kafka):
+    """Its broker hangs at a commit, and then its client fails."""
+
+    proxy: LoneBrokerProxy | None = None
+
+    def commit(
+        self, offsets: Mapping[Place, int], metadata: str, marks: Mapping[Place, LowMark]
+    ) -> Answered | None:
+        proxy, self.proxy = self.proxy, None
+        if proxy is not None:
+            proxy.hang()
+        answered = super().commit(offsets, metadata, marks)
+        if proxy is not None:
+            fail_fatally(self._consumer, GIVEN_UP)
+        return answered
+
+
+def test_its_broker_need_not_answer_any_more(stack: Stack, topic: Callable[..., str]) -> None:
+    """What it waits for does not keep the loop, which tends all else, too."""
+    name, end = topic(), threading.Event()
+    with LoneBrokerProxy.of(stack.kafka) as proxy:
+        settings = Settings(
+            kafka_bootstrap_servers=f"127.0.0.1:{proxy.port}", kafka_topics=[name],
+            kafka_group=f"g-{name}", kafka_protocol="consumer",
+            # What waits for the broker waits beyond the end of this test.
+            kafka_properties={"socket.timeout.ms": 280_000},
+        )  # fmt: skip
+        kafka, pool = HungAtCommit(settings, LOG), FakePool()
+        loop = Loop(kafka, pool, FlowControl(1000, 1 << 20), "me", LOG)
+        producer = Producer({"bootstrap.servers": stack.kafka})
+
+        now = loop.stats()
+
+        def turn() -> None:
+            nonlocal now
+            while not end.is_set():
+                loop.turn()
+                now = loop.stats()  # a client that is polled is asked by the same thread alone
+
+        def told() -> str:
+            return str(now)
+
+        loop.start()
+        turning = threading.Thread(target=turn)
+        turning.start()
+        try:
+            eventually(lambda: now.assigned == 1, 90, told)
+            kafka.proxy = proxy
+            producer.produce(name, b"{}")
+            assert producer.flush(60) == 0
+            eventually(lambda: now.counts.get("rejoins"), 30, told)
+            proxy.mend()
+            eventually(lambda: pool.submitted, 90, told)
+        finally:
+            proxy.mend()
+            end.set()
+            turning.join()
+        loop.leave()
+        eventually(lambda: (loop.turn(), loop.left)[1], 90)
 
 
 def test_it_may_fail_amid_messages(stack: Stack, topic: Callable[..., str]) -> None:

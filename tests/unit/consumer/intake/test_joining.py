@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from threading import Event
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from consumer.intake.events import Answered, Assigned, JoinedAnew, Revoked
 from consumer.intake.joining import CALM, JoinPause
 from consumer.intake.kafka import Kafka
 from processing.logs import get_logger
+from tests.support.waiting import eventually
 
 
 def given_up(code: int = KafkaError.INVALID_REQUEST) -> Message:
@@ -27,6 +29,8 @@ class Client:
     """A consumer that says what it is told to."""
 
     made: list[Client]
+    answered: Event
+    """Its broker answers: nothing ends before."""
 
     def __init__(self, _properties: dict[str, Any]) -> None:
         self.made.append(self)
@@ -45,6 +49,7 @@ class Client:
         self.calls.append("unsubscribe")
 
     def close(self) -> None:
+        assert self.answered.wait(60)
         self.calls.append("close")
 
     def poll(self, _timeout: float) -> Any:
@@ -80,7 +85,8 @@ class Edge:
 
 @pytest.fixture
 def edge(monkeypatch: pytest.MonkeyPatch) -> Edge:
-    Client.made = []
+    Client.made, Client.answered = [], Event()
+    Client.answered.set()
     monkeypatch.setattr(group_client, "Consumer", Client)
     monkeypatch.setattr(joining.JoinPause.__init__, "__defaults__", (lambda: 1.0,))
     made = Edge()
@@ -140,11 +146,35 @@ def test_who_leaves_during_the_pause_does_not_join(edge: Edge) -> None:
     edge.kafka.poll(1, 0.0)
     assert Client.made[-1].calls == ["unsubscribe"]
     edge.kafka.subscribe()
-    assert Client.made[-1].calls == ["unsubscribe", "subscribe"]
+    assert Client.made[-1].calls == ["subscribe"]
 
     edge.give_up()
     edge.kafka.subscribe()
     assert Client.made[-1].calls == []
+
+
+def test_who_leaves_and_joins_again_is_another_member(edge: Edge) -> None:
+    edge.kafka.unsubscribe()
+    first = Client.made[-1]
+    edge.kafka.poll(1, 0.0)
+    assert Client.made[-1] is first
+    for _ in range(2):  # the second time there is nothing to leave
+        edge.kafka.subscribe()
+        assert len(Client.made) == 2
+        assert Client.made[-1] is not first
+    eventually(lambda: first.calls == ["subscribe", "unsubscribe", "close"])
+
+
+def test_a_client_that_is_replaced_is_not_waited_for(edge: Edge) -> None:
+    """Its broker may not answer any more: closing it takes as long as it waits for that."""
+    first, Client.answered = Client.made[-1], Event()
+    try:
+        assert JoinedAnew in edge.give_up()
+        assert Client.made[-1] is not first
+        assert "close" not in first.calls
+    finally:
+        Client.answered.set()
+    eventually(lambda: "close" in first.calls)
 
 
 def test_many_do_not_come_back_in_step() -> None:

@@ -98,16 +98,33 @@ def test_a_client_is_not_closed_before_there_is_another(rotated: Rotated) -> Non
     kafka.close()
 
 
-def test_a_client_that_failed_before_its_place_is_left_and_taken_again_is_replaced(
+def test_a_client_that_failed_before_its_place_is_left_and_taken_again_ends_no_service(
     rotated: Rotated,
 ) -> None:
-    """As it is between two polls: none of the two calls ends the service."""
+    """As it is between two polls: neither does one of the two calls."""
     kafka, first = rotated.kafka, rotated.kafka._consumer
     kafka._on_assign(first, [])
     fail_fatally(first, GIVEN_UP.str())
     kafka.unsubscribe()
     kafka.subscribe()
-    eventually(lambda: JoinedAnew in rotated.poll())
+    assert kafka._consumer is not first
+    said = eventually(lambda: kafka.poll(10, 0.0))  # of its broker, which is not there
+    assert not any(isinstance(event, Trouble) and event.ends_service for event in said)
+    kafka.close()
+
+
+def test_who_has_left_joins_once_another_client_can_be_made(rotated: Rotated) -> None:
+    now = 1000.0
+    kafka = Kafka(rotated.settings, get_logger("test"), lambda: now)
+    first = kafka._consumer
+    kafka.subscribe()
+    kafka.unsubscribe()
+    rotated.folder.rmdir()
+    kafka.subscribe()
+    assert kafka._consumer is first
+    rotated.folder.mkdir()
+    now += 60
+    kafka.poll(1, 0.0)
     assert kafka._consumer is not first
     kafka.close()
 

@@ -25,6 +25,12 @@ _HEARTBEAT: Final = "ConsumerGroupHeartbeat"
 _JOIN_ANEW: Final = (KafkaError.GROUP_ID_NOT_FOUND, KafkaError.INVALID_REQUEST)
 """Such causes that a member who joins anew is rid of: a broker that crashed has lost the group, or
 the client told half of what a join takes, as it does in a race (librdkafka issue 5541)."""
+_HELD: Final = (KafkaError.UNRELEASED_INSTANCE_ID,)
+"""The cause where the member that is replaced did not say that it leaves, or was not heard: it has
+its `group.instance.id` until its session ends."""
+LONGEST_SESSION: Final = 120.0
+"""Seconds after which another process has it. A broker has sessions of a minute at most, unless it
+is configured otherwise, and the pauses between two tries come on top."""
 _MEMBERSHIP: Final = struct.Struct("=7si")
 """How the client describes its membership: magic and generation; then group and member id follow,
 each with a zero byte."""
@@ -41,6 +47,8 @@ class JoinPause:
         self._clock = clock
         self._pauses = Backoff(1.0, 30.0, jitter)
         self._due = 0.0
+        self._since = 0.0
+        """When the first membership of a row was lost."""
 
     @property
     def over(self) -> bool:
@@ -50,11 +58,23 @@ class JoinPause:
     def begin(self) -> float:
         """The membership is lost; seconds until the group may be joined."""
         now = self._clock()
-        if now - self._due > CALM:
+        if self._calm(now):
             self._pauses.reset()
+            self._since = now
         pause = self._pauses.next()
         self._due = now + pause
         return pause
+
+    def mends(self, error: KafkaError) -> bool:
+        """Whether a fatal error is over for a client that joins anew, once it has been a member."""
+        if _HEARTBEAT not in error.str():
+            return False
+        now = self._clock()
+        recent = self._calm(now) or now - self._since < LONGEST_SESSION
+        return _names(error, _JOIN_ANEW) or (recent and _names(error, _HELD))
+
+    def _calm(self, now: float) -> bool:
+        return now - self._due > CALM
 
 
 def is_member(membership: bytes) -> bool:
@@ -67,11 +87,6 @@ def is_member(membership: bytes) -> bool:
 def no_consumer_protocol(error: KafkaError) -> bool:
     """Whether a fatal error says that the broker does not serve group.protocol=consumer."""
     return _names(error, _NO_CONSUMER_PROTOCOL)
-
-
-def ends_with_membership(error: KafkaError) -> bool:
-    """Whether a fatal error is over for a client that joins anew."""
-    return _HEARTBEAT in error.str() and _names(error, _JOIN_ANEW)
 
 
 @contextmanager

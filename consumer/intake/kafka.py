@@ -34,7 +34,6 @@ from consumer.intake.events import (
 from consumer.intake.group_client import GroupClient
 from consumer.intake.joining import (
     JoinPause,
-    ends_with_membership,
     failure_is_polled,
     is_member,
     no_consumer_protocol,
@@ -234,7 +233,7 @@ class Kafka:
         if fatal and self._may_fall_back and no_consumer_protocol(error):
             self._fall_back(error)
             return
-        if fatal and self._was_member and ends_with_membership(error):
+        if fatal and self._was_member and self._pause.mends(error):
             self._begin_anew(error.str(), self._make(self.protocol))
             return
         if error.code() == KafkaError.UNKNOWN_TOPIC_OR_PART:

@@ -48,11 +48,11 @@ def proxy(stack: Stack) -> Iterator[LateCommitProxy]:
         yield proxy
 
 
-@pytest.mark.parametrize("static", [False, True])
+@pytest.mark.parametrize("static, leave_lost", [(False, True), (True, False), (True, True)])
 def test_bytes_that_come_after_a_rejoin_are_void(
-    stack: Stack, topic: TopicFactory, proxy: LateCommitProxy, *, static: bool
+    stack: Stack, topic: TopicFactory, proxy: LateCommitProxy, *, static: bool, leave_lost: bool
 ) -> None:
-    """Also where the broker did not hear of the member leaving: a static one never quite leaves."""
+    """Also where the broker did not hear of the member leaving, and a static one keeps its name."""
     name = topic()
     settings = Settings(
         kafka_bootstrap_servers=f"127.0.0.1:{proxy.port}", kafka_topics=[name],
@@ -74,12 +74,12 @@ def test_bytes_that_come_after_a_rejoin_are_void(
     loop.start()
     turn_until(lambda: loop.stats().assigned == 1)
     send(0)
-    kafka.proxy, proxy.lose_leave = proxy, not static
+    kafka.proxy, proxy.lose_leave = proxy, leave_lost
     send(1)
     turn_until(lambda: loop.stats().counts["rejoins"])
     send(2)
     turn_until(lambda: loop.settled)
-    assert proxy.leaves_lost == (not static)
+    assert proxy.leaves_lost == leave_lost
     proxy.bring()
     assert landed(stack.kafka, settings.kafka_group, name)[-1].offset == 3
     assert loop.fatal is None

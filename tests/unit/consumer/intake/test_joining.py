@@ -11,8 +11,8 @@ from confluent_kafka import KafkaError, Message
 
 from consumer.config.settings import Settings
 from consumer.intake import group_client, joining
-from consumer.intake.events import Answered, Assigned, JoinedAnew, Revoked
-from consumer.intake.joining import CALM, JoinPause
+from consumer.intake.events import Answered, Assigned, JoinedAnew, Revoked, Trouble
+from consumer.intake.joining import CALM, LONGEST_SESSION, JoinPause
 from consumer.intake.kafka import Kafka
 from processing.logs import get_logger
 from tests.support.waiting import eventually
@@ -175,6 +175,27 @@ def test_a_client_that_is_replaced_is_not_waited_for(edge: Edge) -> None:
     finally:
         Client.answered.set()
     eventually(lambda: "close" in first.calls)
+
+
+def test_a_name_that_the_old_client_still_holds_is_waited_for_as_long_as_a_session_lasts(
+    edge: Edge,
+) -> None:
+    edge.kafka._joined()
+    begun = edge.now
+    while True:
+        Client.made[-1].messages.append(given_up(KafkaError.UNRELEASED_INSTANCE_ID))
+        [said] = edge.kafka.poll(1, 0.0)
+        if not isinstance(said, JoinedAnew):
+            break
+        edge.joins_after()
+    assert isinstance(said, Trouble)
+    assert said.ends_service
+    assert LONGEST_SESSION <= edge.now - begun < LONGEST_SESSION + 31
+
+    # Hours later it is another membership.
+    edge.now += 10_000
+    Client.made[-1].messages.append(given_up(KafkaError.UNRELEASED_INSTANCE_ID))
+    assert [type(event) for event in edge.kafka.poll(1, 0.0)] == [JoinedAnew]
 
 
 def test_many_do_not_come_back_in_step() -> None:

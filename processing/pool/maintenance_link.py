@@ -27,9 +27,12 @@ from processing.ipc.frames import (
     PartAnswered,
     PartStands,
     ProbeDatabase,
+    RowDueIn,
     ScheduleFields,
     Stop,
     ToMaintenance,
+    WantDoubts,
+    WantRows,
     WorkerReady,
 )
 from processing.logs import BoundLogger
@@ -42,6 +45,8 @@ longer."""
 SILENT_START: Final = 120.0
 """The same of one that has said nothing at all yet: where CPU is short it is still loading its
 modules, and the next one would begin at nothing."""
+ASKS: Final = (DeclareSchedules, Heartbeat, ProbeDatabase, RowDueIn, Stop, WantDoubts, WantRows)
+"""What leaves nothing undone where it is lost with its process."""
 DIED: Final = (
     "maintenance processes in a row died while they started, before they could say why; see what"
     " the log says before this, and what ends processes here"
@@ -83,6 +88,8 @@ class MaintenanceLink(UnstartedParts):
         """When it was sent the first heartbeat that it has said nothing after."""
         self._heard = False
         """This one has said something."""
+        self._owes = False
+        """This one was given something to write."""
         self.fatal: str | None = None
         """Why none can run."""
 
@@ -133,6 +140,7 @@ class MaintenanceLink(UnstartedParts):
             return False
         if isinstance(frame, Heartbeat) and self._asked is None:
             self._asked = time.monotonic()
+        self._owes |= not isinstance(frame, ASKS)
         self._listen()
         return True
 
@@ -147,7 +155,7 @@ class MaintenanceLink(UnstartedParts):
     # The process
 
     def close(self, timeout: float) -> bool:
-        """Lets it finish what it was given, at most `timeout` seconds; False: it was killed."""
+        """Lets it finish what it was given, at most `timeout` seconds; False: some may be lost."""
         self._wanted = False
         if self._child is None:
             return True
@@ -160,10 +168,15 @@ class MaintenanceLink(UnstartedParts):
             self._reap()
         if not self.alive:
             return True
-        self._log.error("the maintenance process did not end and is killed: statuses and counters"
-                        " that it has not written are lost", after=timeout)  # fmt: skip
+        lost = self._heard or self._owes
+        if lost:
+            self._log.error("the maintenance process did not end and is killed: statuses and"
+                            " counters that it has not written are lost",
+                            after=timeout)  # fmt: skip
+        else:
+            self._log.info("the maintenance process still starts and is ended", after=timeout)
         self._kill()
-        return False
+        return not lost
 
     def _reap(self) -> None:
         """Finds an ended process where the system has no descriptor that tells."""
@@ -264,7 +277,7 @@ class MaintenanceLink(UnstartedParts):
             self._on_frame(frame)
         child.wait(1.0)
         self._child = None
-        self._asked, self._heard = None, False
+        self._asked, self._heard, self._owes = None, False, False
         for registered in (child.channel, child.sentinel):
             if registered is not None and registered in self._selector.get_map():
                 self._selector.unregister(registered)

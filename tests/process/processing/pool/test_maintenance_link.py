@@ -15,6 +15,7 @@ import pytest
 from feedback.contract.record import Record, claim_token
 from feedback.status.redis_store import RedisStatusStore
 from processing.ipc.frames import (
+    Counts,
     FromMaintenance,
     Heartbeat,
     MaintenanceReady,
@@ -145,6 +146,22 @@ def test_what_was_to_be_parked_is_handed_to_the_next_maintenance(
         ).fetchall()
     # The one before may have parked them, and others run them: of pure ones no row would be left.
     assert found == [("parked", 1, 1200)]
+
+
+@pytest.mark.parametrize("owes", [False, True])
+def test_one_that_is_still_starting_at_the_end_loses_only_what_it_was_given(
+    settings: MaintenanceSettings, *, owes: bool
+) -> None:
+    link = Link(settings)
+    child = link.link._child
+    assert child is not None
+    child.signal(signal.SIGSTOP)
+    assert link.link.send(Heartbeat({}))
+    if owes:
+        assert link.link.send(Counts({("t", "done", ""): 1}))
+    assert link.link.close(0.1) is not owes
+    assert child.ended()
+    link.selector.close()
 
 
 @pytest.mark.long

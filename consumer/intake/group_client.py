@@ -29,9 +29,10 @@ class GroupClient:
         """Raises KafkaRefused where librdkafka does not take the properties. Connects later."""
         self._hearing = Hearing()
         self.has_left = False
-        """It has left the group; whoever joins then has to be another client. With KIP-848 this one
+        """It has left the group. With KIP-848 whoever joins then has to be another client: this one
         would have the member id that it had, and also the epoch where the broker did not hear of it
-        leaving: bytes of a commit that come late would count."""
+        leaving, so that bytes of a commit that come late would count. A classic group gives it
+        another member id, and it is connected already."""
         self.log = ClientLog(self.heard(on_connection_lost), self.heard(on_offset_reset))
         try:
             self.consumer = Consumer(

@@ -127,7 +127,8 @@ class Kafka:
     def _join(self) -> None:
         if not self._to_join or not self._pause.over:
             return
-        if self._client.has_left and not self._replace_left():
+        anew = self._client.has_left and self.protocol == "consumer"
+        if anew and not self._replace_left():
             return
         self._to_join = False
         with failure_is_polled():

@@ -276,8 +276,7 @@ class Kafka:
         """The client has given up its membership, we have not."""
         pause = self._pause.begin()
         self._log.warning("the group has to be joined anew", error=reason, seconds=round(pause, 1))
-        # An answer of this very poll is read back by the new client. What the old one's connections
-        # still hold is void with its membership.
+        # Answers of this poll the new client reads back; what comes late of the old one is void.
         said = [event for event in self._events if not isinstance(event, ConnectionLost)]
         self._events = [JoinedAnew(), *said]
         self._replace(another)
@@ -294,8 +293,7 @@ class Kafka:
             self._open = None
         self._use(another)
 
-    # Callbacks: they record. What they call of the client does not wait for the broker, but for
-    # the committed offsets, and that has a bound
+    # Callbacks: they record, and wait for the broker only to read offsets, which has a bound
 
     def _on_assign(self, consumer: Consumer, partitions: list[TopicPartition]) -> None:
         self._joined()

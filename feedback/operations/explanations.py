@@ -85,7 +85,10 @@ def _refusal(
 def _reason(row: dict[str, Any], action: str, expected: Sequence[str], *, late: bool) -> str:
     state = row["state"]
     if row["claimed"]:  # whose due time is its lease's end
-        return "is running right now: a worker has it in hand, or gets it next"
+        return (
+            "is running right now, or an instance has it in hand: a worker gets it soon, or it is"
+            " given back"
+        )
     if state not in expected:
         if isinstance(row["due_at"], datetime):
             row = {**row, "due_at": row["due_at"].astimezone(UTC).isoformat(timespec="seconds")}

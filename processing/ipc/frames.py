@@ -93,7 +93,7 @@ class CannotServe(NamedTuple):
 
 
 class RunChunk(NamedTuple):
-    """Run these records, after the chunks that were sent before."""
+    """Run these records, after the chunks that were sent before; none: connect to the database."""
 
     number: int
     token: str

@@ -60,6 +60,14 @@ class SeatedCalls:
             return False
         return not self._lanes.chunks_wait or self._time.in_turn((CALLS, CHUNKS))[0] == CALLS
 
+    @property
+    def has_room(self) -> bool:
+        """A worker may be given something that it starts at once."""
+        return any(
+            worker.takes_chunks and (not worker.chunks or worker.seats.have_room(self.at_once))
+            for worker in self._crew.all.values()
+        )
+
     def served(self, chunk: Chunk) -> None:
         """A chunk was sent."""
         if self.at_once:

@@ -26,10 +26,10 @@ REPLACE_AFTER = 0.5
 """Seconds that an open want keeps its limits although they have changed."""
 STUCK_AFTER = HOLD / 2
 """Seconds in which half of the mark should have gone: after that other types are asked for."""
-MOST_CROWDS = 8
-"""Where so many types wait in numbers others are wanted only while a worker has nothing to do."""
 PATIENCE = 10.0
 """Seconds after which what waits is compared with what went meanwhile."""
+MOST_CROWDS = 8
+"""Where so many types wait in numbers others are wanted only while a worker has nothing to do."""
 
 
 class Demand:
@@ -122,6 +122,10 @@ class Demand:
             return None
         self._mark = min(self._mark, keep)  # or they would be wanted again
         return max(self._few, keep // len(self._kinds))
+
+    def none_starts(self) -> None:
+        """What waits is given back, as none of it starts here: few are wanted once some does."""
+        self._mark = self._least
 
     def _besides(
         self, limits: Mapping[str, int], paused: Collection[str], now: float, *, idle: bool

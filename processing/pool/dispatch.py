@@ -17,6 +17,9 @@ from processing.pool.workers import Workers
 
 PREFETCH: Final = CHUNK_REQUESTS // 4
 """A second chunk goes to a busy worker only when at least so many records wait."""
+TRY_EVERY: Final = 5.0
+"""Seconds between two tries of workers that are cut off from the database, and have nothing else
+to reach it for."""
 QUICK, ALONE = "quick", "alone"
 """Who shares the workers' time, beside calls."""
 
@@ -34,9 +37,17 @@ class Dispatch:
         self._instance = instance
         self._shares: TimeShares[str] = TimeShares()
         self._next_chunk = 0
+        self._try_at = float("-inf")
 
-    def plan(self) -> list[Action]:
+    def plan(self, now: float) -> list[Action]:
         """Gives free workers something to do, and busy ones what they do next."""
+        actions = self._fill() if len(self._lanes) else []
+        if now >= self._try_at and self._crew.cut_off:
+            self._try_at = now + TRY_EVERY
+            actions += self._tries()
+        return actions
+
+    def _fill(self) -> list[Action]:
         actions, calls_first = [], False
         if self._calls.at_once:
             actions += self._calls.plan(self._chunk_for, self._send)
@@ -50,6 +61,11 @@ class Dispatch:
                 break
             actions.append(self._send(worker, chunk))
         return actions + self._prefetch(takers, calls_first=calls_first)
+
+    def _tries(self) -> list[Action]:
+        """Chunks without records: a worker that has lost the database connects for one."""
+        free = [w for w in self._crew.all.values() if w.takes_chunks and not w.chunks]
+        return [self._send(worker, self._chunk_for(worker)) for worker in free]
 
     def _prefetch(self, takers: list[Worker], *, calls_first: bool) -> list[Action]:
         actions: list[Action] = []

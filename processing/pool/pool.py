@@ -53,9 +53,9 @@ class Pool:
         self.crew = Workers(settings)
         self.calls = SeatedCalls(self.lanes, self.crew, settings.kill_gap)
         self._trying_again = TryingAgain(self.lanes.kept_back, settings.max_in_hand)
-        self._queue = WaitingQueue(settings, self.lanes, self.caps, self.crew)
+        self.queue = WaitingQueue(settings, self.lanes, self.caps, self.crew, self.calls)
         self._dispatch = Dispatch(
-            self.lanes, self.crew, self.calls, self._queue.wants, settings.instance
+            self.lanes, self.crew, self.calls, self.queue.wants, settings.instance
         )
         self.totals = ReportTotals()
         self.in_hand = 0
@@ -72,7 +72,7 @@ class Pool:
     @property
     def wants(self) -> Demand:
         """Claimed rows in hand, and how many more are wanted."""
-        return self._queue.wants
+        return self.queue.wants
 
     @property
     def workers(self) -> dict[int, Worker]:
@@ -100,7 +100,7 @@ class Pool:
 
     def may_exceed(self, now: float) -> bool:
         """Whether there may be something for `take_excess`."""
-        if self._elsewhere or self.caps.most or self.wants.may_hoard(now):
+        if self._elsewhere or self.caps.most or self.queue.may_hoard(now):
             return True
         return self._trying_again.may_exceed(now)
 
@@ -113,8 +113,8 @@ class Pool:
         """
         records = [*self._elsewhere, *self.lanes.take_apart(self.caps.elsewhere)]
         waiting = self.lanes.waiting
-        allowed = {kind: self._queue.may_wait(kind, waiting) for kind in waiting}
-        records += [*self.lanes.take_excess(allowed), *self._queue.hoarded(now)]
+        allowed = {kind: self.queue.may_wait(kind, waiting) for kind in waiting}
+        records += [*self.lanes.take_excess(allowed), *self.queue.hoarded(now)]
         self._elsewhere.clear()
         if behind := set(map(id, self._trying_again.excess(now, decoded))):
             records += self.lanes.take_out(lambda record: id(record) in behind)
@@ -150,7 +150,7 @@ class Pool:
     def ask(self, now: float) -> list[Action]:
         """What to tell the maintenance process: how many rows are wanted, whose leases to renew."""
         claiming = self.claiming and not self.stopping and self.database_up
-        return self._queue.ask(now, claiming=claiming)
+        return self.queue.ask(now, claiming=claiming)
 
     def claimed(self, order: int, rows: Sequence[tuple[Record, str | None]], now: float) -> None:
         """Rows were claimed: (record, verdict), those that are due first first.
@@ -159,7 +159,7 @@ class Pool:
         """
         records = [record for record, _ in rows]
         if order == NO_ORDER:
-            size = self._queue.doubts.came(records)
+            size = self.queue.doubts.came(records)
         else:
             size = self.wants.came(order, records, now)
         self.submit([record for record, verdict in rows if verdict is None], size)
@@ -171,7 +171,7 @@ class Pool:
 
     def new_maintenance(self) -> list[Action]:
         """There is another maintenance process: it is told of every claimed row in hand."""
-        return self._queue.new_maintenance(stopping=self.stopping)
+        return self.queue.new_maintenance(stopping=self.stopping)
 
     # Chunks
 
@@ -181,9 +181,9 @@ class Pool:
         actions = self._trying_again.tend(now)
         if not self.stopping:
             actions += self.crew.spawn_missing(now)
-        if self.stopping or not self.database_up or not len(self.lanes):
+        if self.stopping or not self.database_up:
             return actions
-        return actions + self._dispatch.plan()
+        return actions + self._dispatch.plan(now)
 
     def token(self, chunk: Chunk) -> str:
         """The token that a chunk's claims carry: no other chunk of any instance has it."""
@@ -206,6 +206,7 @@ class Pool:
     def report(self, number: int, report: Report) -> list[Action]:
         """A worker is done with its first chunk. Raises WrongFrame where it is another's."""
         worker = self.workers[number]
+        self.queue.standstill.moved()
         chunk = worker.take_first(report.chunk)
         if chunk is None:
             raise WrongFrame(f"chunk {report.chunk} was reported, which is not its first")
@@ -259,7 +260,7 @@ class Pool:
         self.in_hand_bytes -= size_of(gone) if size is None else size
         if self.wants.hand:
             self.wants.went(gone, done=done)
-        self._queue.doubts.went(gone)
+        self.queue.doubts.went(gone)
 
     # Deaths
 
@@ -318,7 +319,7 @@ class Pool:
 
         `checked`: types of which requests in doubt may be asked about.
         """
-        self._queue.doubts.types = tuple(checked)
+        self.queue.doubts.types = tuple(checked)
         self.limit_by_app(most)
         self.calls.app(at_once, others=len(types) > len(at_once))
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from processing.pool.backlog import Backlog, backlogs_of
 from processing.pool.pool import Pool
 from processing.pool.stats import PoolStats
@@ -10,8 +12,12 @@ from processing.pool.stats import PoolStats
 def stats_of(pool: Pool) -> PoolStats:
     """A frozen look at a pool."""
     serving, caps, lanes = pool.crew.serving, pool.caps, pool.lanes
-    # Where no worker can start others would wait for what is kept here, for hours perhaps.
-    in_use, present = ({}, {}) if pool.crew.none_starts else (lanes.in_use, lanes.present)
+    # Where none can start others would wait for what is kept here, for hours perhaps.
+    in_use = {} if pool.crew.none_starts else lanes.in_use
+    if pool.crew.none_starts or pool.crew.cut_off:
+        present: Mapping[str, int] = {}
+    else:
+        present = in_use if pool.queue.standstill.holds else lanes.present
     return PoolStats(
         workers=len(serving),
         workers_free=sum(not w.chunks for w in serving),
@@ -20,7 +26,7 @@ def stats_of(pool: Pool) -> PoolStats:
         in_hand=pool.in_hand,
         deaths=sum(pool.crew.deaths.values()),
         database_up=pool.database_up,
-        cut_off=pool.in_hand > 0 and pool.crew.cut_off,
+        cut_off=pool.crew.cut_off,
         workers_wanted=pool.crew.wanted,
         at_once=caps.at_once(in_use),
         needs=caps.needs(present, pool.costs, pool.crew.wanted),

@@ -25,7 +25,8 @@ class ReportTotals:
         if report.durations is None:  # nobody wants them
             return
         self._add(report.durations)
-        self._chunks[requests] += 1
+        if requests:
+            self._chunks[requests] += 1
         self._statuses_dropped += report.statuses_dropped
 
     def take(self, types: list[str]) -> list[Counts | Measurements]:

@@ -35,6 +35,12 @@ class Seats:
         """Whether one more of a kind may run here."""
         return len(self.taken) < SEATS and self._kinds[kind] < at_once.get(kind, 0)
 
+    def have_room(self, at_once: Mapping[str, int]) -> bool:
+        """Whether calls are open here, and one more of some kind may be."""
+        if not self.taken or self.held_up:
+            return False
+        return any(self.has_room(kind, at_once) for kind in at_once)
+
     def take(self, chunk: Chunk) -> None:
         """A chunk of one record gets the lowest seat that is free."""
         if self._free:

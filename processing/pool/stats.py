@@ -17,7 +17,7 @@ class PoolStats:
     deaths: int
     database_up: bool
     cut_off: bool = False
-    """Something is in hand, and no worker reaches the database for it."""
+    """No worker reaches the database."""
     workers_wanted: int = 0
     at_once: dict[str, int] = field(default_factory=dict)
     """Type -> the most that may be in flight, or still is, of what instances share."""

@@ -8,24 +8,33 @@ from typing import Final
 
 from feedback.contract.record import Record, is_due, kind_of
 from processing.pool.actions import Action, Tell
+from processing.pool.calls import SeatedCalls
 from processing.pool.demand import Demand
 from processing.pool.doubts import WantedDoubts
 from processing.pool.lanes import Lanes
 from processing.pool.leases import Leases
 from processing.pool.limits import TypeLimits
+from processing.pool.standstill import Standstill
 from processing.pool.workers import Workers
 from processing.settings import PoolSettings
 
 WAITING_PER_CAP: Final = 10
 FEW: Final = 100
 """Of a limited type ten times its cap may wait here, or so many."""
+BACK_EVERY: Final = 1.0
+"""Seconds between two looks at what is to be given back while nothing starts."""
 
 
 class WaitingQueue:
     """The pool's side of it."""
 
     def __init__(
-        self, settings: PoolSettings, lanes: Lanes, caps: TypeLimits, crew: Workers
+        self,
+        settings: PoolSettings,
+        lanes: Lanes,
+        caps: TypeLimits,
+        crew: Workers,
+        calls: SeatedCalls,
     ) -> None:
         self._settings = settings
         self._lanes = lanes
@@ -33,12 +42,15 @@ class WaitingQueue:
         self._crew = crew
         self.wants = Demand(settings.max_due, settings.max_due_bytes, settings.workers)
         self.doubts = WantedDoubts(settings.workers)
+        self.standstill = Standstill(crew, calls)
+        self._back_at = float("-inf")
+        """When to look next whether something is to be given back."""
         self._leases = Leases(settings, self.wants, crew, lanes)
 
     def ask(self, now: float, *, claiming: bool) -> list[Action]:
         """What to tell the maintenance process."""
         actions = self._leases.due(now)
-        if not claiming:
+        if self.standstill.look(now) or not claiming:
             frame = self.wants.close()
         elif not self._crew.serving:
             return actions
@@ -51,9 +63,22 @@ class WaitingQueue:
             actions.append(Tell(frame))
         return actions
 
+    def may_hoard(self, now: float) -> bool:
+        """Whether there may be something for `hoarded`."""
+        if self.standstill.holds:
+            return now >= self._back_at and len(self.wants) > self._running
+        return self.wants.may_hoard(now)
+
     def hoarded(self, now: float) -> list[Record]:
         """Takes out due rows that would wait here for long, of each type the last ones."""
-        most = self.wants.hoards(self._running, now)
+        most: int | None = 0
+        if not self.standstill.holds:
+            most = self.wants.hoards(self._running, now)
+        elif self.may_hoard(now):
+            self._back_at = now + BACK_EVERY
+            self.wants.none_starts()
+        else:
+            return []
         if most is None:
             return []
         seen: Counter[str] = Counter()

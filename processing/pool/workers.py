@@ -256,8 +256,8 @@ class Workers:
                 actions += self._stuck(worker, now)
             else:
                 actions += overdue(worker, running, now, self._settings.kill_gap)
-                if len(self.all) > 1:
-                    actions += recall(worker, running, now)
+                if len(self.all) > 1 or any(chunk.due for chunk in worker.chunks):
+                    actions += recall(worker, running, now)  # due rows could run in other instances
         if self.terminating and now - self._told_again >= TERM_AGAIN:
             self._told_again = now
             actions += [Signal(n, signal.SIGTERM, SHUTDOWN, again=True) for n in self.all]

@@ -220,7 +220,7 @@ class ChunkRun:
     @property
     def recalled_whole(self) -> bool:
         """Nothing is left to run."""
-        return self.recalled == len(self._marks)
+        return self.recalled == len(self._marks) > 0
 
     # What has become of it
 

@@ -70,6 +70,7 @@ class SimWorker:
     number: int
     ready: bool = False
     leaving: bool = False
+    connected: bool = True
     jobs: deque[Job] = field(default_factory=deque)
     returns: int = 0
     running: Running | None = None
@@ -172,6 +173,8 @@ class World:
                         if index not in open_still:
                             self.must_suspect.pop(self.name(record), None)
                 self.act(self.pool.report(worker.number, frame))
+            case "connected":
+                self.pool.crew.connected(worker.number, (worker.number, str(self.now)))
             case _:
                 self.act(self.pool.ready(worker.number))
 
@@ -284,12 +287,23 @@ class World:
         running = worker.running
         if running is not None and running.deadline is not None and self.hangs(job, running):
             return
-        if job.unstarted and not (job.open and self.rng.random() < 0.3):
+        if not worker.connected:
+            self.connect(worker, job)
+        elif job.unstarted and not (job.open and self.rng.random() < 0.3):
             self.start(worker, job, job.unstarted.popleft())
         elif job.open:
             self.commit(worker, job)
         else:
             self.report(worker, job)
+
+    def connect(self, worker: SimWorker, job: Job) -> None:
+        """A worker that has lost its connection tries for another before it does anything."""
+        worker.connected = not self.faults or self.rng.random() < 0.5
+        if worker.connected:
+            worker.to_main.append("connected")
+            return
+        job.returned, job.unstarted = [*job.unstarted], deque()
+        self.report(worker, job)
 
     def hangs(self, job: Job, running: Running) -> bool:
         record = job.frame.records[running.index or 0]
@@ -357,8 +371,8 @@ class World:
         if job.returned or job.unclear:
             self.recall(worker)
             worker.returns += 1
-        up = not ((job.unclear or job.returned) and self.rng.random() < 0.5)
-        report = Report(job.frame.number, job.returned, job.unclear, {}, {}, database_up=up)
+        worker.connected &= not (job.unclear or job.returned) or self.rng.random() >= 0.5
+        report = Report(job.frame.number, job.returned, job.unclear, {}, {}, worker.connected)
         if job.returned and job.frame.number % 5 == 3:
             self.count("others may be at it")
             none = [0.0 for _ in job.returned]

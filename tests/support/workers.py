@@ -24,7 +24,9 @@ WAIT = 90.0
 class Workers:
     """A supervisor that a test turns by hand."""
 
-    def __init__(self, stack: Stack, schema: str, prefix: str, **settings: Any) -> None:
+    def __init__(
+        self, stack: Stack, schema: str, prefix: str, *, instance: str = "test", **settings: Any
+    ) -> None:
         self.schema = schema
         self.database = settings.get("database_url", stack.database)
         values: dict[str, Any] = {
@@ -36,7 +38,7 @@ class Workers:
             "redis_url": stack.redis,
             "redis_prefix": prefix,
         }
-        self.supervisor = make_pool(Settings(**values | settings), "test")
+        self.supervisor = make_pool(Settings(**values | settings), instance)
         self.table = f"{schema}.effects"
         self.query = Queries(self.database)
         self.query(f"CREATE TABLE IF NOT EXISTS {self.table} (id text)")

@@ -221,11 +221,13 @@ def test_a_worker_tries_for_itself_where_nobody_looks_whether_the_database_is_th
         assert takers(pool.plan(now + 5.0)) == [0]
 
 
-def test_workers_that_have_nothing_to_do_are_not_cut_off() -> None:
+def test_workers_that_have_nothing_to_do_are_cut_off_until_one_connects() -> None:
     pool = pool_with(1)
     pool.submit([record(0)])
     pool.plan(1.0)
     pool.report(0, Report(0, [0], [], {}, {}, database_up=False))
     assert stats_of(pool).cut_off
     pool.take_unstarted()
+    assert stats_of(pool).cut_off
+    pool.crew.connected(0, (1, "now"))
     assert not stats_of(pool).cut_off

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 
+import orjson
 import pytest
 import time_machine
+from confluent_kafka import Producer
 
 from consumer.commands import operator as operating
 from feedback.contract.states import State
@@ -202,3 +204,24 @@ def test_an_id_that_was_deleted_is_new_also_to_its_producer(
 @pytest.mark.parametrize("age", ["soon", "2999-01-01", "99999999999d"])
 def test_wrong_ages_are_wrong_usage(oncepool: Commands, age: str) -> None:
     assert oncepool("prune", "--older-than", age).exit_code == 2
+
+
+def test_which_request_of_a_reference_was_started_is_kept_by_the_databases_clock(
+    bench: Bench, oncepool: Commands
+) -> None:
+    """A producer's clock is far behind: a late one of before the one that ran does not run."""
+    bench.start()
+
+    def send(name: str, at: datetime) -> None:
+        producer = Producer({"bootstrap.servers": bench.stack.kafka})
+        headers = {"ce_id": name, "ce_type": "recount", "ce_time": at.isoformat()}
+        value = orjson.dumps({"table": bench.table, "sku": "s"})
+        producer.produce(bench.topic, value, headers={k: v.encode() for k, v in headers.items()})
+        assert producer.flush(WAIT) == 0
+
+    send("newer", OLD)
+    eventually(lambda: bench.states() == {"done": 1}, WAIT)
+    result = oncepool("prune", "--force", "--older-than", "30d", "--yes", "--json")
+    assert answer(result)["rows"]["coalesced"] == 0
+    send("older", OLD - timedelta(days=1))
+    eventually(lambda: bench.states() == {"done": 1, "superseded": 1}, WAIT)

@@ -40,11 +40,12 @@ WHERE ctid >= %(first)s::tid AND ctid < %(end)s::tid AND retried_at < %(before)s
 
 -- name: prune_coalesced
 -- Not while a request of the reference may wait again: nothing else says then that a newer one was
--- started. Scalar subqueries, each along an index of its own: a join might read the whole table.
+-- started. Nor while the one that was started has its row: a producer's time says nothing of how long
+-- ago that was. Scalar subqueries, each along an index of its own: a join might read the whole table.
 DELETE FROM {schema}.coalesced WHERE ctid = ANY (ARRAY(
     SELECT ctid FROM {schema}.coalesced c
     WHERE ctid >= %(first)s::tid AND ctid < %(end)s::tid AND produced_at < %(before)s
-      AND (
+      AND (SELECT 1 FROM {schema}.requests r WHERE r.id = c.request_id) IS NULL AND (
         SELECT 1 FROM {schema}.requests r
         WHERE r.type = c.type AND r.coalesce_key = c.coalesce_key AND r.coalesce_key IS NOT NULL
           AND r.state IN ('failed', 'dead', 'cancelled', 'in_doubt', 'running') LIMIT 1
@@ -86,6 +87,10 @@ SELECT
     (SELECT count(*) FROM {schema}.coalesced c
      WHERE produced_at < %(before)s
       AND (
+        SELECT 1 FROM {schema}.requests r WHERE r.id = c.request_id
+            AND NOT (r.finished_at < %(before)s AND r.created_at < %(before)s
+                     AND r.state = ANY (%(states)s))
+      ) IS NULL AND (
         SELECT 1 FROM {schema}.requests r
         WHERE r.type = c.type AND r.coalesce_key = c.coalesce_key AND r.coalesce_key IS NOT NULL
           AND r.state IN ('failed', 'dead', 'cancelled', 'in_doubt', 'running')

@@ -37,11 +37,15 @@ if type(old) == 'string' and string.find(old, '^%d%d%d%d%d%d$') then
     local later = v > old and not (standing == 8 and string.sub(v, 1, 5) == string.sub(old, 1, 5))
     local renewed = v == old and standing == 5
     if rank ~= 9 and not (later or renewed) then
-      if rank < 3 or standing ~= 4 and standing ~= 5 then return 0 end
+      local capped = string.sub(v, 1, 5) == '99999' and string.sub(old, 1, 5) == '99999'
+      local unsettled = rank >= 3 and (standing == 4 or standing == 5)
+      if not (capped or unsettled) then return 0 end
       local value, at = redis.call('GET', KEYS[1]), '"at":"([^"Z]*)'
-      if not (UNSEEN or standing == 4 and (BY_CODE)) then return 0 end
-      local early = (string.match(new, at) or '') < (string.match(value, at) or '')
-      if early and (rank == 3 or standing == 5) then return 0 end
+      local is, was = string.match(new, at) or '', string.match(value, at) or ''
+      if not (capped and is > was) then
+        if not (unsettled and (UNSEEN or standing == 4 and (BY_CODE))) then return 0 end
+        if is < was and (rank == 3 or standing == 5) then return 0 end
+      end
     end
   end
 end

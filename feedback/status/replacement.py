@@ -19,6 +19,7 @@ those are known that an older version wrote."""
 # Ranks that a bump replaces: accepted, running, failed.
 _BUMPED: Final = frozenset({b"1", b"2", b"4"})
 
+_LAST_RUN: Final = b"%05d" % MAX_RUN
 _WAITING: Final = b"3"
 _FAILED: Final = b"4"
 _IN_DOUBT: Final = b"5"
@@ -33,7 +34,8 @@ def replacement(standing: bytes | None, write: StatusWrite) -> bytes | None:
     1. A final status (rank 9) stays, and replaces any other.
     2. Rank 8 replaces a lower run number, and is replaced by a higher one only.
     3. Else the higher `v` stands; of equal ones the first, but an `in_doubt` is renewed: its `at`
-       says when the journal, or the check of its handler, was asked last.
+       says when the journal, or the check of its handler, was asked last. Where the run number of
+       both is the last that `v` has room for, the later time stands as well, whatever the rank.
     4. A bump replaces only what is accepted, running or failed: what waits, is in doubt or dead
        in the journal is still that, whatever happened to a copy of the request.
     5. `failed`, or `in_doubt`, without a journal row counts runs that the journal never saw, or of
@@ -57,6 +59,8 @@ def replacement(standing: bytes | None, write: StatusWrite) -> bytes | None:
     if rank == b"9":
         return None
     later = new > old and not (rank == b"8" and new[:5] == old[:5])
+    if old[:5] == new[:5] == _LAST_RUN and _time_of(value) > _time_of(standing or b""):
+        later = True  # it may be of a later run
     renewed = new == old and rank == _IN_DOUBT
     unseen = _has_no_row(standing or b"", rank) and new_rank >= _WAITING
     if new_rank == _WAITING or rank == _IN_DOUBT:

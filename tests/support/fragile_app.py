@@ -19,7 +19,7 @@ from typing import Any
 
 import psycopg
 
-from processing import App, Done, Request
+from processing import App, Done, Request, Retry
 
 app = App()
 
@@ -64,6 +64,8 @@ def rest(do: str) -> None:
         case ["await", path]:
             while not Path(path).exists():
                 time.sleep(0.005)
+        case ["retry", "until", path] if not Path(path).exists():
+            raise Retry(after=0.3, counts=False)
 
 
 def end_fork(number: int) -> None:

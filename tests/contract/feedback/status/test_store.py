@@ -13,7 +13,7 @@ import redis
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from feedback.contract.states import RANK, State
+from feedback.contract.states import MAX_RUN, RANK, State
 from feedback.status.memory_store import MemoryStatusStore
 from feedback.status.redis_store import RedisStatusStore
 from feedback.status.status import Status, StatusFields, StatusWrite, hinted_ids
@@ -162,6 +162,23 @@ def test_only_a_doubt_is_renewed(store: StatusStore, state: str) -> None:
 
 
 @pytest.mark.parametrize(
+    "first, second", [("waiting", "waiting"), ("dead", "waiting"), ("in_doubt", "running")]
+)
+def test_beyond_the_last_run_number_a_later_time_stands(
+    store: StatusStore, first: str, second: str
+) -> None:
+    name, later = fresh_id(), AT + timedelta(milliseconds=1)
+    store.write([write(name, State(first), MAX_RUN), write(name, State(second), MAX_RUN + 1)])
+    assert standing(store, name) == (first, MAX_RUN, "ok"), "of the same time"
+    store.write([write(name, State(second), MAX_RUN + 2, at=later, code="later")])
+    assert standing(store, name) == (second, MAX_RUN, "later")
+    store.write([write(name, State(second), MAX_RUN + 1, at=AT)])
+    assert standing(store, name) == (second, MAX_RUN, "later")
+    store.write([write(name, State.DEAD, MAX_RUN + 2, at=AT)])
+    assert standing(store, name) == ("dead", MAX_RUN, "ok"), "the same run's, by another clock"
+
+
+@pytest.mark.parametrize(
     "first, expected",
     [
         (None, ("failed", 1)),
@@ -240,7 +257,7 @@ def test_a_doubt_without_a_row_gives_way_to_what_a_row_says(store: StatusStore) 
 
 steps = st.tuples(
     st.sampled_from(State),
-    st.integers(0, 3),
+    st.sampled_from((0, 1, 2, 3, MAX_RUN - 1, MAX_RUN, MAX_RUN + 1)),
     st.sampled_from(["ok", "shutdown", "database_unavailable", "malformed"]),
     st.booleans(),
     st.integers(0, 2),
@@ -250,7 +267,8 @@ steps = st.tuples(
 def expected_after(history: list[tuple[State, int, str, bool, int]]) -> tuple[str, int, str]:
     """The rules once more, over tuples instead of text."""
     kept: tuple[State, int, str, bool, int] | None = None
-    for state, run, code, bump, at in history:
+    for state, number, code, bump, at in history:
+        run = min(number, MAX_RUN)
         if kept is None:
             kept = state, run, code, bump, at
             continue
@@ -259,12 +277,13 @@ def expected_after(history: list[tuple[State, int, str, bool, int]]) -> tuple[st
             continue
         if bump:
             if kept[0] in (State.ACCEPTED, State.RUNNING, State.FAILED):
-                kept = state, old_run + 1, code, bump, at
+                kept = state, min(old_run + 1, MAX_RUN), code, bump, at
             continue
         failed, doubt = kept[0] == State.FAILED, kept[0] == State.IN_DOUBT
         without_row = (kept[3] and (failed or doubt)) or (failed and kept[2] != "ok")
         unseen = without_row and new_rank >= 3 and ((new_rank > 3 and failed) or at >= kept[4])
         higher = run > old_run or (run == old_run and new_rank > old_rank and old_rank != 8)
+        higher |= run == old_run == MAX_RUN and at > kept[4]
         renewed = (state, run) == kept[:2] and state is State.IN_DOUBT
         if new_rank == 9 or higher or unseen or renewed:
             kept = state, run, code, bump, at

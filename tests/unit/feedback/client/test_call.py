@@ -17,7 +17,7 @@ from feedback import (
     WaitTimeout,
 )
 from feedback.contract.fingerprint import fingerprint
-from feedback.contract.states import State
+from feedback.contract.states import MAX_RUN, State
 from feedback.status.memory_store import MemoryStatusStore
 from tests.support import eventually
 from tests.support.client import AnsweringConsumer, FakeProducer, answering, begin, waiting
@@ -104,6 +104,18 @@ def test_a_call_ignores_a_failure_from_before(
     consumer.say("a", State.FAILED, 2, code="handler_error", fingerprint=fingerprint("t", b"1"))
     answering(producer, [lambda name: consumer.say(name, State.FAILED, 3, code="handler_error")])
     assert client.call("t", 1, request_id="a", timeout=10).run == 3
+
+
+def test_beyond_the_last_run_number_a_later_failure_is_an_answer(
+    client: Client, producer: FakeProducer, consumer: AnsweringConsumer
+) -> None:
+    of_payload = fingerprint("t", b"1")
+    consumer.say("a", State.FAILED, MAX_RUN, code="handler_error", fingerprint=of_payload)
+    before = client.status("a")
+    assert before is not None
+    answering(producer, [lambda name: consumer.say(name, State.FAILED, MAX_RUN + 1, code="other")])
+    status = client.call("t", 1, request_id="a", timeout=10)
+    assert (status.code, status.at > before.at) == ("other", True)
 
 
 @pytest.mark.parametrize(

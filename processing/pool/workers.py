@@ -85,8 +85,13 @@ class Workers:
     @property
     def cut_off(self) -> bool:
         """Workers are there, and none of them has reached the database since it lost it."""
-        serving = self.serving
-        return bool(serving) and all(worker.cut_off for worker in serving)
+        found = False  # a loop that ends early, as it is asked in each step
+        for worker in self.all.values():
+            if worker.ready and not worker.leaving:
+                if not worker.cut_off:
+                    return False
+                found = True
+        return found
 
     @property
     def database_up(self) -> bool:

@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import psycopg
+from psycopg.errors import LockNotAvailable
 
 from feedback.contract.headers import reply_channel
 from feedback.contract.lost_starts import lost_reason
@@ -58,6 +59,16 @@ class DoubtedCall(NamedTuple):
             self.id, self.type, self.state, self.run, code=self.code, attempt=self.attempt,
             at=self.finished_at, fingerprint=self.fingerprint, error=self.error, reason=self.reason,
         )  # fmt: skip
+
+
+def is_locked(connection: Connection, *, schema: str) -> bool:
+    """Whether somebody has the table locked so that no row can be written now. Waits for nobody."""
+    try:
+        with connection.transaction():
+            execute(connection, "lock_to_write", schema)
+    except LockNotAvailable:
+        return True
+    return False
 
 
 def sweep_expired_claims(

@@ -20,8 +20,6 @@ from feedback.journal.claims import (
     ClaimRequest,
     claim,
     claims_of,
-    renew,
-    renew_calls,
 )
 from feedback.journal.coalescing import Superseded
 from feedback.journal.commits import Commits, Fate, fate_of
@@ -40,6 +38,7 @@ from processing.ipc.frames import (
 from processing.logs import BoundLogger
 from processing.maintenance.claim_timing import ClaimTiming
 from processing.maintenance.dead_backends import LOOK_AGAIN, DeadBackends
+from processing.maintenance.renewals import Renewals
 from processing.maintenance.reporting import Reporting
 from processing.settings import MaintenanceSettings
 from processing.stuck_sessions import NAMED
@@ -85,9 +84,9 @@ class Claimer:
         self._dead = DeadBackends(log) if dead is None else dead
         self._instance = settings.instance
         self._schema = settings.schema
-        self._lease = settings.lease
         self._results = bool(settings.results_topic)
         self._reporting = reporting
+        self.renewals = Renewals(settings)
         self.commits: Commits[Superseded | UnreadableRow] = Commits(self._tell_ended)
         self._after = ""
         """The type where the last claim left off: the database thread alone knows."""
@@ -95,8 +94,6 @@ class Claimer:
         # All below is guarded by _lock.
         self._timing = ClaimTiming(settings.claim_pause)
         self._foreign: frozenset[str] = frozenset()
-        self._renewal: list[tuple[str, int]] = []
-        self._calls: list[str] = []
         self._releases: dict[tuple[str, int], _Release] = {}
         self._held: set[tuple[str, int]] = set()
         """Those of them that wait for dead workers' backends."""
@@ -110,7 +107,6 @@ class Claimer:
         """They may have been committed, or may yet be."""
         self._ask_at = float("-inf")
         self._began = time.monotonic()
-        self._spared_until = float("-inf")
 
     # Said by the thread that takes frames
 
@@ -124,13 +120,12 @@ class Claimer:
                     self._timing.wanted(wanted, time.monotonic())
                 case RowDueIn(seconds):
                     self._timing.woken(time.monotonic(), seconds)
-                case RenewClaims(pairs, all_to):
-                    self._renewal = pairs
+                case RenewClaims(all_to=all_to):
+                    self.renewals.want(frame)
                     if all_to:
                         self._all = frame
-                case RenewCalls(tokens):
-                    # Their chunks are in hand: external calls that they made may still run.
-                    self._calls = tokens
+                case RenewCalls():
+                    self.renewals.want(frame)
                 case ReleaseClaims(pairs, backends, begun):
                     # As soon as the database can be reached, and dead workers' backends are gone.
                     how = _Release(begun, backends, time.monotonic() + LEASE)
@@ -157,11 +152,6 @@ class Claimer:
 
     # Done by the database thread
 
-    def renewal_pause(self, _now: float) -> float | None:
-        """Seconds until leases are to be renewed; None while none are."""
-        with self._lock:
-            return 0.0 if self._renewal or self._calls else None
-
     def return_pause(self, now: float) -> float | None:
         """Seconds until claims are to be given back, or looked for; None while none are."""
         with self._lock:
@@ -176,27 +166,10 @@ class Claimer:
 
         None while leases wait to be renewed, too: those that run out are claimed here as well.
         """
+        if self.renewals.pause(now) is not None:
+            return None
         with self._lock:
-            return None if self._renewal else self._timing.pause(now)
-
-    def spare(self, until: float) -> None:
-        """Until then no row is claimed whose claim has run out: whoever has it may renew it yet."""
-        with self._lock:
-            self._spared_until = until
-
-    def renew(self, connection: Connection) -> None:
-        """Extends leases. Raises psycopg.Error where the database is away."""
-        with self._lock:
-            renewal, self._renewal = self._renewal, []
-            calls, self._calls = self._calls, []
-        try:
-            renew(connection, self._instance, renewal, schema=self._schema)
-            renew_calls(connection, calls, self._lease, schema=self._schema)
-        except BaseException:
-            with self._lock:  # as soon as the database is back, unless there is a later word
-                self._renewal = self._renewal or renewal
-                self._calls = self._calls or calls
-            raise
+            return self._timing.pause(now)
 
     def give_back(self, connection: Connection) -> None:
         """Gives claims back, which may take a while. Raises psycopg.Error."""
@@ -301,7 +274,7 @@ class Claimer:
         with self._lock:
             now = time.monotonic()
             wanted = self._timing.tick(now)
-            foreign, expired = self._foreign, now >= self._spared_until
+            foreign, expired = self._foreign, not self.renewals.sparing(now)
         if wanted is None:
             return
         wanted = replace(wanted, paused=foreign.union(wanted.paused))

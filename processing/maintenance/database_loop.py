@@ -16,6 +16,7 @@ from feedback.contract.counts import AnyCounts
 from feedback.journal.commits import Commits
 from feedback.journal.connections import Connection
 from feedback.journal.database_errors import Outage, outage_of
+from feedback.journal.housekeeping import is_locked
 from feedback.journal.open_rows import open_rows
 from feedback.metrics.names import COUNTED
 from feedback.status.status import StatusWrite
@@ -37,16 +38,16 @@ from processing.maintenance.ticking import Ticking
 from processing.maintenance.unstarted import UnstartedRecords
 from processing.maintenance.unstarted_handling import UnstartedHandling
 from processing.maintenance.work_rests import WorkRests, worth_a_line
-from processing.maintenance.works import Work, works_of
+from processing.maintenance.works import CLAIM, RENEW, Work, works_of
 from processing.settings import MaintenanceSettings
 
 WRITE_COUNTERS_EVERY = 2.0
 ASK_METRICS_EVERY = 1.0
 """Seconds between two questions whether figures of the journal are wanted."""
+_HELD_UP = (psycopg.errors.QueryCanceled, psycopg.errors.LockNotAvailable)
 SWEEP, COUNTERS, METRICS = "sweep", "counters", "metrics"
-SPARED = 15.0
-"""Seconds after an outage of the database in which claims that ran out meanwhile are left to those
-who have them: nobody could renew any, and who is back first must not take them for dead."""
+_KEEPING = frozenset({RENEW, CLAIM, SWEEP})
+"""Where one of these fails, leases may not have been renewed anywhere."""
 
 
 class DatabaseLoop:
@@ -81,13 +82,13 @@ class DatabaseLoop:
         self._connection = ListeningConnection(
             settings.database_url, settings.schema, settings.instance, self._claimer.woken
         )
-        self._rests = WorkRests()
+        self._rests = WorkRests(urgent={RENEW})
+        self._renewals = self._claimer.renewals
         self._probe = DatabaseProbe(settings, self._connection, self._reporting, health, log)
         self._commits: tuple[Commits[Any], ...] = (
             self._claimer.commits, self._unstarted.commits, self._lost_calls.commits,
             self._ticking.commits, self._counters.commits,
         )  # fmt: skip
-        self._spared_until = float("-inf")
         self._works = works_of(
             self._claimer, self._unstarted, self._lost_calls, self._ticking, self._doubts
         )
@@ -197,8 +198,7 @@ class DatabaseLoop:
             if not was_up:
                 self._rests.clear()
             if tried and not was_up and self._probe.up:
-                self._spared_until = time.monotonic() + SPARED
-                self._claimer.spare(self._spared_until)
+                self._renewals.spare(time.monotonic())
             return
         # Some of each a turn: a backlog has no end, and leases have to be renewed.
         for work in self._works:
@@ -293,12 +293,19 @@ class DatabaseLoop:
             self._probe.doubt()
         if outage is not Outage.RECONNECT:
             self._rests.failed(work.name, now)
+            if work.name in _KEEPING:
+                self._renewals.spare(now, self._rests.pause(work.name, now))
         elif worth_a_line(lost := self._rests.lost(work.name, now)):
             self._log.warning(
                 "database work loses its connection each time: it rests for a while, and the rest"
                 " goes on", work=work.name, losses=lost, error=" ".join(str(error).split()),
             )  # fmt: skip
-        if outage is None:
+        if isinstance(error, _HELD_UP):
+            self._log.warning(
+                "database work was cut off: somebody holds a lock for long, or it takes too long",
+                work=work.name, error=str(error),
+            )  # fmt: skip
+        elif outage is None:
             self._log.exception("database work failed", work=work.name)
 
     def _outage_of(self, error: Exception) -> Outage | None:
@@ -309,7 +316,11 @@ class DatabaseLoop:
     # Duties
 
     def _sweep(self, connection: Connection) -> None:
-        if time.monotonic() >= self._spared_until and self._lost_calls.sweep(connection):
+        now = time.monotonic()
+        if is_locked(connection, schema=self._settings.schema):
+            # Whoever waits there to renew leases comes after whoever has it locked.
+            self._renewals.spare(now, self._settings.sweep_interval)
+        elif not self._renewals.sparing(now) and self._lost_calls.sweep(connection):
             self._duties.hasten(SWEEP, time.monotonic())
 
     def _look_at_journal(self, connection: Connection) -> None:

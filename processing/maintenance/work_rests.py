@@ -6,8 +6,7 @@ tried again at once, and meanwhile all other work has its turn.
 
 from __future__ import annotations
 
-from collections import defaultdict
-from functools import partial
+from collections.abc import Collection
 from typing import Final
 
 from feedback.backoff import Breaker
@@ -20,20 +19,26 @@ SAY_EACH: Final = 10
 """Losses in a row after which they are told again."""
 _FIRST, _LONGEST = 0.25, 5.0
 """Seconds that it rests after a lost connection: the next thing to do may be another."""
+_FIRST_FAILED, _LONGEST_FAILED = 1.0, 30.0
+"""The same after a failure of its own."""
+_URGENT: Final = 1.0
+"""Seconds that urgent work rests at most."""
 
 
 class WorkRests:
     """What failed, by its name. The clock comes with each call."""
 
-    def __init__(self) -> None:
-        self._failures: defaultdict[str, Breaker] = defaultdict(Breaker)
-        self._losses: defaultdict[str, Breaker] = defaultdict(partial(Breaker, _FIRST, _LONGEST))
+    def __init__(self, urgent: Collection[str] = ()) -> None:
+        """`urgent`: work that cannot wait for long, however often it failed."""
+        self._urgent = urgent
+        self._failures: dict[str, Breaker] = {}
+        self._losses: dict[str, Breaker] = {}
         self._lost: dict[str, tuple[int, float]] = {}
         """How often in a row, and when last."""
 
     def failed(self, name: str, now: float) -> None:
         """It failed, and the connection still stood."""
-        self._failures[name].failed(now)
+        self._rest(self._failures, name, now, _FIRST_FAILED, _LONGEST_FAILED)
 
     def lost(self, name: str, now: float) -> int:
         """It lost the connection; how often in a row by now."""
@@ -41,8 +46,14 @@ class WorkRests:
         lost = 1 if now - at > FORGOTTEN else before + 1
         self._lost[name] = lost, now
         if lost >= IN_A_ROW:
-            self._losses[name].failed(now)
+            self._rest(self._losses, name, now, _FIRST, _LONGEST)
         return lost
+
+    def _rest(
+        self, kept: dict[str, Breaker], name: str, now: float, first: float, longest: float
+    ) -> None:
+        most = min(longest, _URGENT) if name in self._urgent else longest
+        kept.setdefault(name, Breaker(first, most)).failed(now)
 
     def succeeded(self, name: str) -> None:
         """It went well."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from feedback.journal.connections import Connection
 from processing.maintenance.claimer import Claimer
@@ -11,6 +11,9 @@ from processing.maintenance.doubts import Doubts
 from processing.maintenance.lost_calls import LostCalls
 from processing.maintenance.ticking import Ticking
 from processing.maintenance.unstarted_handling import UnstartedHandling
+
+RENEW: Final = "renew"
+CLAIM: Final = "claim"
 
 
 def no_pause(_now: float) -> float | None:
@@ -50,12 +53,12 @@ def works_of(
 ) -> Works:
     """What these have to do."""
     return Works(
-        renewal=Work("renew", claimer.renew, claimer.renewal_pause),
+        renewal=Work(RENEW, claimer.renewals.renew, claimer.renewals.pause),
         letters=Work("letters", unstarted.write_letters, unstarted.letters_pause),
         parking=Work("park", unstarted.park_next, unstarted.pause),
         calls=Work("calls", lost_calls.settle, lost_calls.pause),
         ticks=Work("ticks", ticking.make, ticking.pause),
         returns=Work("give back", claimer.give_back, claimer.return_pause),
-        claiming=Work("claim", claimer.claim, claimer.pause),
+        claiming=Work(CLAIM, claimer.claim, claimer.pause),
         asking=Work("ask", doubts.take, doubts.pause),
     )

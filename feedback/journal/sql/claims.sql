@@ -37,7 +37,7 @@ WITH due AS MATERIALIZED (
               SELECT FROM {schema}.requests c
               WHERE c.state = 'waiting' AND c.token IS NOT NULL AND c.coalesce_key IS NOT NULL
                 AND c.type = r.type AND c.coalesce_key = r.coalesce_key AND c.id <> r.id
-                AND (c.due_at > statement_timestamp()
+                AND (c.due_at > statement_timestamp() OR NOT %(expired)s
                      OR (c.produced_at, c.created_at, c.id) > (r.produced_at, r.created_at, r.id))
           ))
         ORDER BY r.due_at, r.created_at LIMIT wanted.share FOR UPDATE SKIP LOCKED

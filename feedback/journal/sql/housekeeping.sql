@@ -1,9 +1,13 @@
 -- Housekeeping, for feedback/journal/housekeeping.py. {schema} is the quoted name of the journal's schema.
 
+-- name: lock_to_write
+LOCK TABLE {schema}.requests IN ROW EXCLUSIVE MODE NOWAIT
+
 -- name: sweep_expired_claims
+-- statement_timestamp(): those whose leases ran out before it had to wait for a lock.
 WITH expired AS (
     SELECT id, created_at FROM {schema}.requests
-    WHERE state = 'running' AND lease_until < clock_timestamp()
+    WHERE state = 'running' AND lease_until < statement_timestamp()
     ORDER BY lease_until LIMIT %(limit)s FOR UPDATE SKIP LOCKED
 ), doubted AS (
     UPDATE {schema}.requests r

@@ -47,9 +47,9 @@ def test_a_dead_workers_session_that_does_not_end(
         claimer.on_frame(ReleaseClaims([("held", 1)], [backend]))
         claimer.on_frame(ReleaseClaims([("given back", 1)], []))
         with stopped(backend[0]):
-            assert claimer.renewal_pause(0.0) == 0.0
-            claimer.renew(rows.connection)
-            assert claimer.renewal_pause(0.0) is None
+            assert claimer.renewals.pause(0.0) == 0.0
+            claimer.renewals.renew(rows.connection)
+            assert claimer.renewals.pause(0.0) is None
             claimer.give_back(rows.connection)
             ((due,),) = rows.query(f"SELECT due_at FROM {schema}.requests WHERE id = 'kept'")
             assert due > datetime.now(UTC) + timedelta(seconds=30)
@@ -81,10 +81,10 @@ def test_nothing_is_claimed_while_leases_cannot_be_renewed(
     claimer.on_frame(RenewClaims([("in hand", 1)]))
     rows.query("SET default_transaction_read_only = on")
     with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
-        claimer.renew(rows.connection)
+        claimer.renewals.renew(rows.connection)
     assert claimer.pause(time.monotonic()) is None
     rows.query("SET default_transaction_read_only = off")
-    claimer.renew(rows.connection)
+    claimer.renewals.renew(rows.connection)
     assert claimer.pause(time.monotonic()) is not None
 
 

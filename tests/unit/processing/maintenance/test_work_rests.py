@@ -38,3 +38,13 @@ def test_what_fails_with_its_connection_rests_at_once() -> None:
 
 def test_losses_are_told_when_it_begins_to_rest_and_now_and_then() -> None:
     assert [n for n in range(31) if worth_a_line(n)] == [2, 10, 20, 30]
+
+
+def test_urgent_work_rests_for_a_second_at_most() -> None:
+    rests = WorkRests(urgent={"renew"})
+    for _ in range(20):
+        rests.failed("renew", 0.0)
+        rests.lost("renew", 0.0)
+        rests.failed("claim", 0.0)
+    assert 0.0 < rests.pause("renew", 0.0) <= 1.0
+    assert rests.pause("claim", 0.0) >= 15.0

@@ -126,6 +126,15 @@ class Cancel(NamedTuple):
     """Who wants it, and why."""
 
 
+class RenewLeases(NamedTuple):
+    """The maintenance process does not come to it: as soon as nobody uses the worker's session."""
+
+    claims: list[Claim]
+    """Of waiting rows, in hand of this instance."""
+    calls: list[str]
+    """Tokens of its chunks, which may have made external calls."""
+
+
 # From a worker
 
 
@@ -378,6 +387,10 @@ class DatabaseState(NamedTuple):
     """The server is there and lets nobody new in: sessions that stand may do their work."""
 
 
+class LeasesRenewed(NamedTuple):
+    """All leases are renewed that were to be."""
+
+
 class DueRows(NamedTuple):
     """Rows that were claimed under an order, those that are due first first."""
 
@@ -425,7 +438,7 @@ class LimitsFound(NamedTuple):
     paused: list[str]
 
 
-ToWorker: TypeAlias = Configure | RunChunk | Recall | Cancel | Stop
+ToWorker: TypeAlias = Configure | RunChunk | Recall | Cancel | RenewLeases | Stop
 FromWorker: TypeAlias = Connected | WorkerReady | Returned | Report | CannotServe
 ToMaintenance: TypeAlias = (
     Configure
@@ -449,6 +462,7 @@ FromMaintenance: TypeAlias = (
     MaintenanceReady
     | Alive
     | DatabaseState
+    | LeasesRenewed
     | DueRows
     | PartAnswered
     | PartStands

@@ -86,7 +86,7 @@ class Claimer:
         self._schema = settings.schema
         self._results = bool(settings.results_topic)
         self._reporting = reporting
-        self.renewals = Renewals(settings)
+        self.renewals = Renewals(settings, reporting.tell)
         self.commits: Commits[Superseded | UnreadableRow] = Commits(self._tell_ended)
         self._after = ""
         """The type where the last claim left off: the database thread alone knows."""

@@ -8,11 +8,12 @@ not take for dead what is only late.
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Final
 
 from feedback.journal.claims import renew, renew_calls
 from feedback.journal.connections import Connection
-from processing.ipc.frames import RenewCalls, RenewClaims
+from processing.ipc.frames import Frame, LeasesRenewed, RenewCalls, RenewClaims
 from processing.settings import MaintenanceSettings
 
 SPARED: Final = 15.0
@@ -23,7 +24,9 @@ those who have them: nobody could renew any."""
 class Renewals:
     """The thread that takes frames says what is in hand; the database thread renews it."""
 
-    def __init__(self, settings: MaintenanceSettings) -> None:
+    def __init__(self, settings: MaintenanceSettings, tell: Callable[[Frame], None]) -> None:
+        """`tell`: the main process, which has workers do it where it hears nothing."""
+        self._tell = tell
         self._instance, self._schema = settings.instance, settings.schema
         self._lease = settings.lease
         self._lock = threading.Lock()
@@ -74,3 +77,4 @@ class Renewals:
                 self._claims = self._claims or claims
                 self._calls = self._calls or calls
             raise
+        self._tell(LeasesRenewed())

@@ -22,6 +22,7 @@ from processing.ipc.frames import (
     FromMaintenance,
     Heartbeat,
     JournalUnusable,
+    LeasesRenewed,
     LimitsFound,
     MaintenanceReady,
     PartAnswered,
@@ -254,7 +255,7 @@ class MaintenanceLink(UnstartedParts):
             case DatabaseState(up):
                 self.database_up = up
                 self._served |= up
-            case DueRows() | CancelAsked() | LimitsFound():
+            case LeasesRenewed() | DueRows() | CancelAsked() | LimitsFound():
                 pass
             case _:
                 raise AssertionError(f"the maintenance process sent {frame!r}")

@@ -23,7 +23,7 @@ from processing.ipc.frames import (
     DatabaseState,
     DueRows,
     Frame,
-    FromMaintenance,
+    LeasesRenewed,
     LimitsFound,
     MaintenanceReady,
     Report,
@@ -59,8 +59,7 @@ TICK: Final = 0.05
 """Seconds between two looks at the workers' slots."""
 COUNTS_EVERY: Final = 1.0
 """Seconds between two hand-overs of the counters to the maintenance process."""
-LEFT_NAMED: Final = 20
-"""Requests left in hand at the end that are named in the log."""
+LEFT_NAMED: Final = 20  # requests left in hand at the end that the log names
 
 
 class Supervisor:
@@ -162,8 +161,7 @@ class Supervisor:
     def start_workers(self) -> None:
         """Starts the workers in the steps that follow."""
         self._pool.database(up=self.maintenance.database_up)
-        self._database_was_up = self._pool.database_up
-        self._working = True
+        self._database_was_up, self._working = self._pool.database_up, True
 
     def submit(self, records: Sequence[Record], size: int | None = None) -> None:
         """Takes committed records, each partition's in order; `size`: bytes; None: count them."""
@@ -230,8 +228,8 @@ class Supervisor:
 
     def give_up(self) -> list[dict[str, Any]]:
         """Nothing more will be done: names some of what is in hand."""
-        suspects = (record for record, _ in self._pool.take_suspects())
-        records = [*self._handover.records, *self._pool.take_unstarted(), *suspects]
+        records = [*self._handover.records, *self._pool.take_unstarted()]
+        records += [record for record, _ in self._pool.take_suspects()]
         return [facts_of(record) for record in records[:LEFT_NAMED]]
 
     def close(self, timeout: float) -> None:
@@ -320,7 +318,7 @@ class Supervisor:
             self._next_counts = now + COUNTS_EVERY
             self._handover.tell(self.types)
 
-    def _on_maintenance(self, event: FromMaintenance, now: float) -> None:
+    def _on_maintenance(self, event: Frame, now: float) -> None:
         match event:
             case MaintenanceReady(schema, detail):
                 self._act(self._pool.new_maintenance())
@@ -330,6 +328,8 @@ class Supervisor:
                     self._pool.database(up=event.ok)
             case DatabaseState(up, _, turned_away):
                 self._pool.database(up=up, turned_away=turned_away)
+            case LeasesRenewed():
+                self._pool.leases_renewed()
             case DueRows(order, rows):
                 self._pool.claimed(order, rows, now)
             case CancelAsked():

@@ -106,6 +106,10 @@ class WaitingQueue:
         self.wants.forget()
         return self._leases.all(alone=not stopping)
 
+    def leases_renewed(self) -> None:
+        """The maintenance process has renewed all leases that it was told of."""
+        self._leases.renewed()
+
     def may_wait(self, kind: str, waiting: Mapping[str, int]) -> int:
         """How many of a limited type may wait here; all such types together fill a quarter."""
         if kind in self._caps.elsewhere:

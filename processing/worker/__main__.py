@@ -113,18 +113,24 @@ class _Worker:
             log=self._log,
             runs=self._runs,
         )
+        inbox.leases = executor.leases
         signal.signal(signal.SIGTERM, self._on_sigterm(app, inbox))
         FORK_GUARD.watch()
         executor.connect()
         self._channel.send(_ready(app))
         gc.freeze()  # what its hooks made stays, too: the collector need not visit it again
-        while (chunk := inbox.next()) is not None:
+        while (chunk := self._next(executor, inbox)) is not None:
             if len(chunk.records) == 1 and not chunk.seated:
                 # It may be the one that kills this process: answers of others must be out by then.
                 sender.catch_up(CATCH_UP)
             self._run(executor, inbox, chunk, sender)
         self._leave(app, executor, sender)
         return 0
+
+    @staticmethod
+    def _next(executor: Executor, inbox: Inbox) -> ChunkRun | None:
+        with executor.leases.unused():
+            return inbox.next()
 
     def _load(self) -> App:
         if self._settings.memory_limit:

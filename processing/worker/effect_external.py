@@ -32,6 +32,7 @@ from processing.worker.calls import DONE, Calls
 from processing.worker.checks import Checks
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.kept_types import has_outgrown
+from processing.worker.lease_keeper import LeaseKeeper
 from processing.worker.outages import DatabaseAway, Outages
 from processing.worker.records import (
     lost_lines,
@@ -51,13 +52,13 @@ class EffectExternal:
         calls: Calls,
         rows: JournalWriter,
         ends: CallEnds,
-        lease: float,
+        leases: LeaseKeeper,
         log: BoundLogger,
     ) -> None:
         self._session, self._rows = session, rows
         self._outages, self._calls = outages, calls
         self._ends, self.checks = ends, Checks(ends, log)
-        self._lease = lease
+        self._leases, self._lease = leases, leases.lease
         self._log = log
 
     def run(self, tasks: Sequence[Task], chunk: ChunkRun) -> list[Task]:
@@ -191,7 +192,10 @@ class EffectExternal:
         task.started = time.time()  # from here on it is claimed: nobody says that it failed
         if handler.wants_tx:
             self._outages.outlast(self._session.begin, self._lease)
-        self._calls.one(task, handler)
+            self._calls.one(task, handler)
+        else:
+            with self._leases.unused():
+                self._calls.one(task, handler)
         chunk.clear()
         if handler.wants_tx and self._written_together(task, chunk):
             return

@@ -41,6 +41,7 @@ from processing.worker.effect_external import EffectExternal
 from processing.worker.effect_none import EffectNone
 from processing.worker.effect_transaction import EffectTransaction
 from processing.worker.failure_report import FailureReport
+from processing.worker.lease_keeper import LeaseKeeper
 from processing.worker.outages import DatabaseAway, Outages
 from processing.worker.reading import Limits, read_task
 from processing.worker.records import ResultLog
@@ -82,8 +83,7 @@ class Executor:
 
         `journal` stands in for the one of `database_url`; `runs`: where tracing is on.
         """
-        self._app, self._settings = app, settings
-        self._publish, self._log = publish, log
+        self._app, self._settings, self._publish, self._log = app, settings, publish, log
         session, outages, rows, coalescing = (
             _access(app, database_url, connected, settings, log) if journal is None else journal
         )
@@ -100,7 +100,8 @@ class Executor:
             session, outages, rows, results, lease=settings.lease, publish=publish, log=log,
             settling=settling,
         )  # fmt: skip
-        self._external = EffectExternal(session, outages, calls, rows, ends, settings.lease, log)
+        self.leases = LeaseKeeper(session, settings, log)
+        self._external = EffectExternal(session, outages, calls, rows, ends, self.leases, log)
         self._none, self._failures = EffectNone(segments, publish), FailureReport(app, log)
         self._letters = DeadLetters(session, outages, rows, publish, log)
         self._recovery = CrashRecovery(

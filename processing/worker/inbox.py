@@ -28,6 +28,7 @@ from processing.ipc.frames import (
     Connected,
     Frame,
     Recall,
+    RenewLeases,
     Report,
     Returned,
     RunChunk,
@@ -40,6 +41,7 @@ from processing.worker.chunk_run import ChunkRun
 from processing.worker.seated_run import SeatedRun
 
 if TYPE_CHECKING:
+    from processing.worker.lease_keeper import LeaseKeeper
     from processing.worker.open_calls import OpenCalls
 
 
@@ -68,6 +70,8 @@ class Inbox:
         """The main process wants this worker to end after the request that it runs."""
         self.calls: OpenCalls | None = None
         """Where the app has handlers whose calls go on by themselves."""
+        self.leases: LeaseKeeper | None = None
+        """Set as soon as there may be a session."""
         self._last_words = False
         """The worker shall leave, once the calls have ended that go on by themselves."""
         self._queue: SimpleQueue[ChunkRun | None] = SimpleQueue()
@@ -180,6 +184,9 @@ class Inbox:
                         return
                     self._cancel = frame
                 self._on_cancel()
+            case RenewLeases():
+                if self.leases is not None:
+                    self.leases.want(frame)
             case Stop():
                 self.leaving = True
                 with self.lock:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
@@ -29,8 +29,8 @@ from feedback.contract.record import (
     is_due,
 )
 from feedback.contract.states import INSTANCE_DIED, MOST_LOST_CLAIMS, WORKER_DIED
-from processing.ipc.frames import RenewClaims, Suspect, WantRows
-from processing.pool.actions import Action, Tell
+from processing.ipc.frames import RenewCalls, RenewClaims, RenewLeases, Suspect, WantRows
+from processing.pool.actions import Action, Send, Tell
 from processing.settings import PoolSettings
 from tests.model import group, happenings, pool_world
 from tests.model.group import BATCH, PROTOCOLS
@@ -76,6 +76,8 @@ class Instance(pool_world.World):
         self.flow = FlowControl(BOUND, 1 << 20)
         self.draining = False
         self.want: WantRows | None = None
+        self.owed: Sequence[tuple[str, int]] = ()
+        """Claims whose leases the maintenance process was told last to renew."""
 
     @property
     def hopeless(self) -> bool:
@@ -172,11 +174,24 @@ class Instance(pool_world.World):
         match action:
             case Tell(WantRows() as want):
                 self.want = want if want.most else None
-            case Tell(RenewClaims(claims)):
-                for request_id, order in claims:
-                    row = self.service.rows[request_id]
-                    if row.token == (self.number, order) and row.state == "waiting":
-                        row.lease_until = self.service.now + LEASE
+            case Tell(RenewClaims() | RenewCalls() as frame):
+                if isinstance(frame, RenewClaims):
+                    self.owed = frame.claims
+                if self.faults and self.rng.random() < 0.6:
+                    self.count("the maintenance process renews no leases")
+                    return
+                self.renew(self.owed)
+                self.pool.leases_renewed()
+            case Send(_, RenewLeases(claims)):
+                self.count("a worker renews leases")
+                self.renew(claims)
+
+    def renew(self, claims: Sequence[tuple[str, int]]) -> None:
+        """Leases of claims that still stand begin anew."""
+        for request_id, order in claims:
+            row = self.service.rows[request_id]
+            if row.token == (self.number, order) and row.state == "waiting":
+                row.lease_until = self.service.now + LEASE
 
     def drain(self) -> None:
         """The shutdown begins: nothing new is started."""

@@ -40,7 +40,8 @@ def test_services() -> None:
             ) from error
         happened += world.happened
     # The schedules would show nothing if they did not get there.
-    for what in ("retries", "claims", "parked", "refused", "sent again", "commits too late"):
+    whats = ("retries", "claims", "parked", "refused", "sent again", "commits too late")
+    for what in (*whats, "a worker renews leases"):
         assert happened[what] > 5, what
 
 

@@ -1,0 +1,83 @@
+"""Leases of the instance, renewed on a worker's session while nobody else uses that.
+
+The maintenance process does this, unless it can't. A worker can while it waits for its next chunk,
+and while it makes a call outside that has no `tx`; not while it has a transaction open.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+import psycopg
+from psycopg.pq import TransactionStatus
+
+from feedback.journal.claims import renew, renew_calls
+from processing.handlers.outcomes import safe_text
+from processing.ipc.frames import RenewLeases
+from processing.logs import BoundLogger
+from processing.settings import ExecutorSettings
+from processing.worker.session import Session
+
+BOUNDS: Final = "SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '2s'"
+"""So long its worker may have to wait for the session."""
+
+
+class LeaseKeeper:
+    """Asked by the thread that takes frames; the one that runs requests says when it may."""
+
+    def __init__(self, session: Session, settings: ExecutorSettings, log: BoundLogger) -> None:
+        self._session, self._settings, self._log = session, settings, log
+        self.lease = settings.lease
+        """Seconds; of calls outside."""
+        self._used = threading.Lock()
+        """Whoever has it uses the session: but for `unused` that is the thread of requests."""
+        self._used.acquire()
+        self._wanted: RenewLeases | None = None
+
+    def want(self, frame: RenewLeases) -> None:
+        """These are to be renewed; in place of others that could not be."""
+        self._wanted = frame
+        try:
+            # The thread that takes frames must never wait for a database.
+            threading.Thread(target=self._renew, name="leases", daemon=True).start()
+        except RuntimeError:  # no thread may be started: the next one may
+            self._log.warning("leases not renewed: no thread can be started")
+
+    @contextmanager
+    def unused(self) -> Iterator[None]:
+        """Meanwhile the thread of requests does not use the session."""
+        self._used.release()
+        try:
+            if self._wanted is not None:
+                self._renew()
+            yield
+        finally:
+            self._used.acquire()
+
+    def _renew(self) -> None:
+        """Renews what is wanted, unless the session is used: then whoever uses it does so later."""
+        while self._wanted is not None and self._used.acquire(blocking=False):
+            try:
+                frame, self._wanted = self._wanted, None
+                if frame is not None:
+                    self._try(frame)
+            finally:
+                self._used.release()
+
+    def _try(self, frame: RenewLeases) -> None:
+        settings = self._settings
+        if self._session.lost:
+            return
+        connection = self._session.connection
+        if connection.info.transaction_status != TransactionStatus.IDLE:
+            return
+        try:
+            with connection.transaction():
+                connection.execute(BOUNDS)
+                renew(connection, settings.instance, frame.claims, schema=settings.schema)
+                renew_calls(connection, frame.calls, self.lease, schema=settings.schema)
+        except psycopg.Error as error:
+            self._log.warning("leases not renewed by a worker", error=safe_text(error))

@@ -54,7 +54,6 @@ class Pool:
         self.calls = SeatedCalls(self.lanes, self.crew, settings.kill_gap)
         self._trying_again = TryingAgain(self.lanes.kept_back, settings.max_in_hand)
         self.queue = WaitingQueue(settings, self.lanes, self.caps, self.crew, self.calls)
-        self.leases_renewed = self.queue.leases_renewed
         self._dispatch = Dispatch(
             self.lanes, self.crew, self.calls, self.queue.wants, settings.instance
         )

@@ -329,7 +329,7 @@ class Supervisor:
             case DatabaseState(up, _, turned_away):
                 self._pool.database(up=up, turned_away=turned_away)
             case LeasesRenewed():
-                self._pool.leases_renewed()
+                self._pool.queue.leases_renewed()
             case DueRows(order, rows):
                 self._pool.claimed(order, rows, now)
             case CancelAsked():

@@ -181,7 +181,7 @@ class Instance(pool_world.World):
                     self.count("the maintenance process renews no leases")
                     return
                 self.renew(self.owed)
-                self.pool.leases_renewed()
+                self.pool.queue.leases_renewed()
             case Send(_, RenewLeases(claims)):
                 self.count("a worker renews leases")
                 self.renew(claims)

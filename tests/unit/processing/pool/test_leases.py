@@ -64,7 +64,7 @@ def test_workers_are_asked_where_the_maintenance_process_says_nothing(pool: Pool
 
 def test_workers_are_not_asked_where_it_answers(pool: Pool) -> None:
     asked(pool, RENEW_EVERY)
-    pool.leases_renewed()
+    pool.queue.leases_renewed()
     assert to_workers(pool.ask(RENEW_EVERY + ANSWERED_IN)) == {}
 
 

@@ -20,7 +20,13 @@ ANSWER = "[+] default: brokers: answers", "[+] default answers: read: answers"
 ANSWER_TOO = "[+] default results: read: answers"
 
 
-@pytest.mark.parametrize("fault", [Proxy.cut, Proxy.hang], ids=["refuses", "hangs"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(Proxy.cut, id="refuses"),
+        pytest.param(Proxy.hang, id="hangs", marks=pytest.mark.long),
+    ],
+)
 def test_an_idle_relay_tells_of_brokers_and_redis_that_are_away_and_of_their_return(
     stack: Stack,
     empty_schema: str,

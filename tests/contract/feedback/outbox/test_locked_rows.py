@@ -267,6 +267,7 @@ CREATE TRIGGER full_disk BEFORE UPDATE ON :schema.requests
 """
 
 
+@pytest.mark.long
 def test_what_can_not_be_marked_is_sent_once_more_at_most(
     stack: Stack,
     outbox_: Outbox,

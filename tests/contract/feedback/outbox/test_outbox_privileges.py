@@ -132,7 +132,10 @@ def test_a_relay_that_may_not_do_its_work_does_not_begin(
         assert "lacks UPDATE on oncepool_outbox.requests" in relay.log
 
 
-@pytest.mark.parametrize("left", ["", "GRANT UPDATE (state) ON :schema.requests TO {0}"])
+@pytest.mark.parametrize(
+    "left",
+    [pytest.param("", marks=pytest.mark.long), "GRANT UPDATE (state) ON :schema.requests TO {0}"],
+)
 def test_a_relay_that_loses_a_privilege_sends_nothing_that_it_could_not_mark(
     place: Place,
     stack: Stack,

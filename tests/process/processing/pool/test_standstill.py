@@ -6,6 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import orjson
+import pytest
 
 from feedback.journal.migrations import migrate
 from tests.support.own_database import OwnDatabase
@@ -63,6 +64,7 @@ def test_due_rows_do_not_wait_for_an_instance_whose_workers_are_all_at_long_runs
     workers.check_effects()
 
 
+@pytest.mark.long
 def test_due_rows_do_not_wait_for_an_instance_whose_workers_reach_no_database(
     make: Make, own_database: OwnDatabase, schema: str
 ) -> None:

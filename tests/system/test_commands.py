@@ -17,6 +17,7 @@ import pytest
 from confluent_kafka import KafkaException
 
 from stack import Stack
+from stack.places import free_port
 from tests.support import topic_reader
 from tests.support.commands import Commands
 from tests.support.private_valkey import PrivateValkey
@@ -165,7 +166,8 @@ def test_check_warns_of_evicted_statuses(process: Oncepool, tmp_path: Path) -> N
 
 
 def test_check_refuses_a_cluster(process: Oncepool, tmp_path: Path) -> None:
-    valkey = PrivateValkey(tmp_path, "--cluster-enabled", "yes")
+    bus = str(free_port(set()))  # its own choice is 10,000 above the other, which may be none
+    valkey = PrivateValkey(tmp_path, "--cluster-enabled", "yes", "--cluster-port", bus)
     try:
         with valkey.client() as client:
             client.execute_command("CLUSTER", "ADDSLOTSRANGE", 0, 16383)

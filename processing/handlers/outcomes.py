@@ -111,9 +111,8 @@ class Outcome:
     """How a run that did not return ends. Texts are safe for the journal: UTF-8, no NUL.
 
     `reason` is for the producer, `error` for whoever looks after the handler. `retry` is the
-    handler's own Retry and `cause` the exception that it raised instead, for the policy that
-    decides whether it runs again, with `traces` of where that was; `due` is when it may, where it
-    waits; `superseded_by` is the id of the request that took its place; `begun` says of what is
+    handler's own Retry and `raised` the exception that it raised instead, for the policy that
+    decides whether it runs again, with where that was; `due` is when it may, where it waits; `superseded_by` is the id of the request that took its place; `begun` says of what is
     given back that its handler may have been entered.
     """
 
@@ -122,11 +121,15 @@ class Outcome:
     reason: str | None = None
     error: str | None = None
     retry: Retry | None = None
-    cause: BaseException | None = None
-    traces: Tracebacks | None = field(default=None, compare=False, repr=False)
+    raised: Tracebacks | None = field(default=None, compare=False, repr=False)
     due: datetime | None = None
     superseded_by: str | None = None
     begun: bool = False
+
+    @property
+    def cause(self) -> BaseException | None:
+        """What the handler raised, where that was neither Reject nor Retry."""
+        return None if self.raised is None else self.raised.error
 
     @property
     def meant(self) -> bool:
@@ -161,9 +164,7 @@ def _meant(error: BaseException, effect: Effect) -> Outcome:
 
 def _unmeant(error: BaseException, effect: Effect) -> Outcome:
     state = State.IN_DOUBT if effect == "external" else State.FAILED
-    return Outcome(
-        state, HANDLER_ERROR, error=describe(error), cause=error, traces=Tracebacks(error)
-    )
+    return Outcome(state, HANDLER_ERROR, error=describe(error), raised=Tracebacks(error))
 
 
 def describe(error: BaseException) -> str:

@@ -15,6 +15,7 @@ class Tracebacks:
     """Those of an exception as it was caught, and of what led to it."""
 
     def __init__(self, error: BaseException) -> None:
+        self.error = error
         self._of = [(one, one.__traceback__) for one in _with_its_causes(error)]
 
     @contextmanager

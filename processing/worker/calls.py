@@ -65,8 +65,7 @@ class Calls:
             task.end(_ended_by(error, handler.effect))
             let_go(error)
             self._session.forget_cursor(name)
-        if tx is not None and (self._session.held() or self._session.failures.blocks):
-            self._session.take_back()
+        self._take_back(tx)
         task.seconds = seconds = time.perf_counter() - begun
         RUNNING.set(None)
         if long != (seconds > LONG_RUN):

@@ -29,7 +29,7 @@ class ChunkTally:
         """These have ended, each in its way."""
         for task in tasks:
             final = task.final or task.outcome
-            raised = task.outcome is not None and task.outcome.cause is not None
+            raised = task.outcome is not None and task.outcome.raised is not None
             if raised or (final is not None and final.state is State.DEAD):
                 self.failed.append(task)
             if final is not None:

@@ -29,16 +29,17 @@ class FailureReport:
                     "request became a dead letter", request_id=e.id, type=e.type, code=final.code,
                     attempt=task.attempt, error=final.error,
                 )  # fmt: skip
-            if outcome is None or outcome.cause is None or outcome.traces is None:
+            if outcome is None or outcome.raised is None:
                 continue
-            with outcome.traces.shown():
+            cause = outcome.raised.error
+            with outcome.raised.shown():
                 self._log.warning(
                     "handler failed", request_id=e.id, type=e.type, attempt=task.attempt,
                     becomes=str(final.state), error=outcome.error,
-                    exception=_traceback(outcome.cause),
+                    exception=_traceback(cause),
                 )  # fmt: skip
                 if self._app.reports_errors:
-                    self._report(task, outcome.cause, chunk)
+                    self._report(task, cause, chunk)
         self._log.flush()
 
     def _report(self, task: Task, cause: BaseException, chunk: ChunkRun) -> None:

@@ -190,8 +190,7 @@ class GuardedCursor(RepeatingCursor):
         """Whether it is open, and gives rows and adapts values as a new one does."""
         if self._closed or self._row_factory is not tuple_row or self.format is not _TEXT:
             return False
-        own: Any = self._adapters  # psycopg says nowhere else what was registered with a cursor
-        return True not in own._own_loaders and True not in own._own_dumpers.values()  # noqa: SLF001
+        return not self._own_loaders and not self._own_dumpers
 
     def forget(self) -> None:
         """Lets go of the last request's result."""

@@ -153,8 +153,14 @@ class RepeatingCursor(psycopg.Cursor[Any]):
     @property
     def _own_dumpers(self) -> bool:
         """Whether somebody registered any with this cursor, which may be others by now."""
-        adapters: Any = self._adapters
+        adapters: Any = self._adapters  # psycopg says nowhere else what was registered with it
         return True in adapters._own_dumpers.values()
+
+    @property
+    def _own_loaders(self) -> bool:
+        """As `_own_dumpers`."""
+        adapters: Any = self._adapters
+        return True in adapters._own_loaders
 
     def _transformer(self) -> Any:
         return Transformer(_Context(self._adapters, self._conn))

@@ -191,5 +191,5 @@ def _judge(span: OpenSpan, task: Task, *, one_of_many: bool = False) -> None:
     if not one_of_many:
         span.say({"oncepool.state": str(outcome.state), "oncepool.code": outcome.code})
     if _has_failed(task):
-        with _NOTHING if outcome.traces is None else outcome.traces.shown():
+        with _NOTHING if outcome.raised is None else outcome.raised.shown():
             span.fail(outcome.cause, outcome.code, outcome.error or outcome.reason)

@@ -138,8 +138,8 @@ def test_an_exception_that_many_raise_keeps_nothing_of_their_calls(bench: Bench)
         end = bench.end()
         assert SHARED.__traceback__ is None
         assert end.cause is SHARED
-        assert end.traces is not None
-        with end.traces.shown():
+        assert end.raised is not None
+        with end.raised.shown():
             seen.append(len(traceback.extract_tb(SHARED.__traceback__)))
         assert SHARED.__traceback__ is None
     assert seen[0] > 0

@@ -169,7 +169,7 @@ def test_what_was_not_delivered_is_told_once(
             with pytest.raises(DeliveryFailed, match="no broker"):
                 await client.wait(await client.submit("t", 1), 20)
             with pytest.raises(DeliveryFailed, match="no broker"):
-                await client.call("t", 1, timeout=20)
+                await client.call("t", 1, timeout=1)
             other = await client.submit("t", 1)
             with pytest.raises(DeliveryFailed) as failed:
                 await client.flush(5)
@@ -287,7 +287,7 @@ def test_no_room_is_an_error_after_the_queue_time_out(
             )
             assert {type(answer) for answer in answers} == {QueueFull}
             with pytest.raises(QueueFull):
-                await client.call("t", 1, timeout=20)
+                await client.call("t", 1, timeout=1)
             assert holds_nothing(client)
 
     in_loop(work)

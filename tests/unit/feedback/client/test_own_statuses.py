@@ -73,8 +73,8 @@ def test_what_is_written_just_after_the_store_was_asked_is_found() -> None:
 
 
 def test_who_sees_that_it_is_taken_finds_it_taken(monkeypatch: pytest.MonkeyPatch) -> None:
-    producer, seen = FakeProducer(), []
-    with Client(producer, HeldStore(), "requests", hints=False) as client:
+    producer, store, seen = FakeProducer(), HeldStore(), []
+    with Client(producer, store, "requests", hints=False) as client:
         put = client._sender.put
 
         def looked(writes: Sequence[StatusWrite]) -> None:
@@ -90,6 +90,7 @@ def test_who_sees_that_it_is_taken_finds_it_taken(monkeypatch: pytest.MonkeyPatc
         client.flush()
         assert seen == [(False, None)]
         assert states([client.status("a")]) == ["accepted"]
+        store.writing.set()
 
 
 @pytest.mark.parametrize("kind", [Client, AsyncClient])

@@ -177,12 +177,22 @@ FIRING = {
     "OncepoolCommitErrors", "OncepoolConflicts", "OncepoolDead", "OncepoolDeadLetters",
     "OncepoolGatewayErrors", "OncepoolInDoubt", "OncepoolLag", "OncepoolLost",
     "OncepoolOutboxDead", "OncepoolOutboxUnanswered", "OncepoolOutboxWaits", "OncepoolOverdue",
-    "OncepoolPartitionsLost",
+    "OncepoolPartitionsLost", "OncepoolPartitionsWithoutStart",
     "OncepoolRebalances", "OncepoolRedisAway", "OncepoolRelayServiceAway", "OncepoolRequestsFail",
     "OncepoolRequestsTimeOut", "OncepoolStatusesDropped", "OncepoolUnknownType",
     "OncepoolWorkersDie",
 }  # fmt: skip
 """What fires where things are as busy programs show them, and each counter rises by 1 a minute."""
+QUIET = {
+    "OncepoolDatabaseAway", "OncepoolInstanceNotReady", "OncepoolIntakeClosed",
+    "OncepoolJournalNotLookedAt", "OncepoolMainProcessSilent", "OncepoolNotInGroup",
+    "OncepoolOutboxNotLookedAt", "OncepoolRequestsWaitLong", "OncepoolWorkersMissing",
+}  # fmt: skip
+"""What does not."""
+
+
+def test_of_each_alert_it_is_said_whether_it_fires() -> None:
+    assert {r["alert"] for group in RULES["groups"] for r in group["rules"]} == FIRING | QUIET
 
 
 def test_promtool_fires_the_alerts_of_what_goes_wrong(promtool: str, tmp_path: Path) -> None:

@@ -249,9 +249,12 @@ def suspects(pool: Pool) -> dict[int, Any]:
     return found
 
 
-def test_of_a_death_the_call_that_the_loop_was_in_is_to_blame() -> None:
+@pytest.mark.parametrize("keys", [(None, None, None), (b"a", b"b", b"c")])
+def test_of_a_death_the_call_that_the_loop_was_in_is_to_blame(
+    keys: tuple[bytes | None, ...],
+) -> None:
     pool = pool_with(1)
-    pool.submit([call(n) for n in range(3)])
+    pool.submit([call(n, key) for n, key in enumerate(keys)])
     pool.plan(0.0)
     pool.died(0, "SIGSEGV", Running(1, 0, None, 3.0), 4.0)
     found = suspects(pool)

@@ -30,9 +30,8 @@ class EventLoop:
         self._lock = threading.Lock()
         self._loop: asyncio.AbstractEventLoop | None = None  # written under the lock
         self._thread: threading.Thread | None = None
-        self._waited: asyncio.Task[Any] | None = None
-        """What `run` waits for, in the main thread."""
-        self._interrupted: str | None = None
+        self._waited: _Waited | None = None
+        """What `run` waits for, in the main thread, which alone writes it."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -63,39 +62,32 @@ class EventLoop:
             coroutine.close()
             raise RuntimeError("this would wait in the event loop for itself: await it instead")
         ended: SimpleQueue[tuple[Any, BaseException | None]] = SimpleQueue()
-        self._interrupted = None
+        waited = self._waited = _Waited()
 
         def begin() -> None:
-            self._waited = _watched(loop, coroutine, ended.put)
-            if timeout is not None:
-                alarm = loop.call_later(timeout, self._cancel, TIMEOUT)
-                self._waited.add_done_callback(lambda _: alarm.cancel())
+            waited.task = task = _watched(loop, coroutine, ended.put)
+            if waited.code is not None:
+                task.cancel()
+            elif timeout is not None:
+                alarm = loop.call_later(timeout, waited.cancel, TIMEOUT)
+                task.add_done_callback(lambda _: alarm.cancel())
 
         loop.call_soon_threadsafe(begin)
         result, error = ended.get()
         self._waited = None
         if error is None:
             return result  # type: ignore[no-any-return]
-        raise self._why(error)
+        if waited.code is not None and isinstance(error, asyncio.CancelledError):
+            raise Interrupted(waited.code)
+        raise error
 
     def interrupt(self, code: str, meant: Callable[[], bool] = lambda: True) -> None:
-        """Cancels what `run` waits for, if anything; for signal handlers. `code`: why.
+        """Cancels what `run` waits for now, if anything; for signal handlers. `code`: why.
 
         `meant`, asked in the loop's thread, says whether that is still what is to be cancelled.
         """
-        if self._loop is not None:
-            self._loop.call_soon_threadsafe(self._cancel, code, meant)
-
-    def _cancel(self, code: str, meant: Callable[[], bool] = lambda: True) -> None:
-        if self._waited is not None and self._interrupted is None and meant():
-            self._interrupted = code
-            self._waited.cancel()
-
-    def _why(self, error: BaseException) -> BaseException:
-        code = self._interrupted
-        if code is None or not isinstance(error, asyncio.CancelledError):
-            return error
-        return Interrupted(code)
+        if self._loop is not None and (waited := self._waited) is not None:
+            self._loop.call_soon_threadsafe(waited.cancel, code, meant)
 
     def enter(self, manager: AbstractAsyncContextManager[Any]) -> tuple[Any, Callable[[], None]]:
         """Enters a context manager there: what it gives, and what leaves it again.
@@ -130,6 +122,22 @@ class EventLoop:
                 loop.run_forever()
             except BaseException:  # noqa: BLE001 - a task of the app's own that raised SystemExit or its like
                 _log.exception("a task of the app left the event loop, which goes on")
+
+
+class _Waited:
+    """A coroutine that `run` waits for."""
+
+    task: asyncio.Task[Any] | None = None
+    """None until the loop has got to it."""
+    code: str | None = None
+    """Why it was cancelled, once it was."""
+
+    def cancel(self, code: str, meant: Callable[[], bool] = lambda: True) -> None:
+        """The first to say so says why. In the loop's thread."""
+        if self.code is None and meant():
+            self.code = code
+            if self.task is not None:
+                self.task.cancel()
 
 
 _tasks: Final[set[asyncio.Task[Any]]] = set()

@@ -193,6 +193,47 @@ def test_what_is_waited_for_ends_at_its_deadline_or_when_it_is_told_to() -> None
         assert kit.run("pay", 0).state == "done"
 
 
+def test_an_interruption_is_of_what_was_waited_for_then(monkeypatch: pytest.MonkeyPatch) -> None:
+    loop = LOOP.loop
+    late: list[tuple[Any, ...]] = []
+
+    async def interrupted_as_it_ends() -> int:
+        monkeypatch.setattr(loop, "call_soon_threadsafe", lambda *asked: late.append(asked))
+        interrupt_waiting("shutdown")
+        monkeypatch.undo()
+        return 1
+
+    async def next_one() -> int:
+        for asked in late:
+            loop.call_soon(*asked)
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return 2
+
+    assert [LOOP.run(interrupted_as_it_ends()), len(late), LOOP.run(next_one())] == [1, 1, 2]
+
+
+def test_an_interruption_counts_that_comes_before_the_loop_has_turned_to_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    entered: list[bool] = []
+
+    async def call() -> None:
+        entered.append(True)
+
+    ask = LOOP.loop.call_soon_threadsafe
+
+    def interrupted_first(*asked: Any) -> None:
+        monkeypatch.undo()
+        interrupt_waiting("shutdown")
+        ask(*asked)
+
+    monkeypatch.setattr(LOOP.loop, "call_soon_threadsafe", interrupted_first)
+    with pytest.raises(Interrupted) as told:
+        LOOP.run(call())
+    assert (told.value.code, entered) == ("shutdown", [])
+
+
 def test_what_has_ended_counts_though_its_task_was_asked_once_more_to_end() -> None:
     """As a TaskGroup of Python 3.13 asks for it: the task counts as cancelled then."""
 

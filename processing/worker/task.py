@@ -248,7 +248,9 @@ class Task:
         """The payload for code of the user's, which may change it: nobody is given the same object.
 
         It is parsed anew where it was handed out before; then whatever parsing raises comes out.
+        What an earlier entry, or a check, has asked for beside its effects is forgotten.
         """
+        self.follow_ups = []
         payload, self.payload = self.payload, _HANDED_OUT
         if payload is not _HANDED_OUT or self.handler is None:
             return payload
@@ -262,7 +264,6 @@ class Task:
         """
         e = self.envelope
         deadline = moment((self.started or time.time()) + self.timeout)
-        self.follow_ups = []
         return Request(
             e.id, e.type, e.key, self.attempt, dict(e.headers), deadline, e.topic, e.partition,
             e.offset, payload, None if self.effect == "none" else self.follow_ups,

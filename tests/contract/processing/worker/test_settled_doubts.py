@@ -10,7 +10,7 @@ import pytest
 from processing import App, Done, NotDone, Request, Unknown
 from processing.ipc.frames import Suspect
 from stack import Stack
-from tests.support.executor import Bench
+from tests.support.executor import Bench, bench_with_effects
 
 
 @pytest.fixture
@@ -166,3 +166,28 @@ def test_what_an_operator_settles_while_its_check_is_asked_runs_as_any_copy_does
     bench.run(bench.record("a", "card.charge", {}))
     assert counting(bench, "a") == ("in_doubt", 1, 1, 3, 0)
     assert asked == [("a", 1)]
+
+
+def test_what_a_check_asked_for_that_denies_is_not_written_with_the_run_that_follows(
+    stack: Stack, schema: str
+) -> None:
+    app = App()
+    calls: list[Any] = []
+
+    def deny(request: Request[Any]) -> NotDone:
+        request.follow_up("mail.send", {}, request_id="thanks")
+        return NotDone()
+
+    @app.handler("card.charge", effect="external", check=deny)
+    def charge(payload: Any) -> None:
+        calls.append(payload)
+        if len(calls) == 1:
+            raise OSError("cut off")
+
+    @app.handler("mail.send")
+    def send(payload: Any) -> None: ...
+
+    with bench_with_effects(app, stack.database, schema) as bench:
+        bench.run(bench.record("a", "card.charge", 1))
+        bench.run(bench.record("a", "card.charge", 1))
+        assert (len(calls), bench.rows()) == (2, {"a": ("done", "ok")})

@@ -1,4 +1,4 @@
-"""Takes requests to their end whose transaction failed, in as few others as go well.
+"""Takes requests to their end in one transaction after the other, in as few as go well.
 
 What was overtaken by another transaction is redone from the look-up, in halves where locks were in
 the way; what cannot be committed together is halved down to the one request at fault, which then
@@ -82,17 +82,23 @@ class Bisection:
         self._publish = publish
         self._log = log
 
-    def recover(
-        self, error: BaseException, tasks: list[Task], chunk: ChunkRun, apart: list[Task]
-    ) -> None:
-        """Takes the tasks of a transaction that failed to their end.
+    def run(self, tasks: Sequence[Task], chunk: ChunkRun, apart: list[Task]) -> None:
+        """Takes tasks of different ids to their end.
 
         Adds to `apart` those that were looked up and have their effects elsewhere. Raises
         DatabaseAway, and nothing else.
         """
-        luck = _Luck()
-        left = _left(self._after(error, tasks, luck, chunk, apart), chunk, apart)
-        self._transact(left, chunk, apart, luck)
+        luck, failed = _Luck(), list[BaseException]()
+        while tasks := chunk.in_order(tasks):
+            try:
+                tasks = self._transaction.run(tasks, chunk, apart)
+                self._outages.committed()
+                luck.tries = REDO
+            except BaseException as error:  # noqa: BLE001 - whatever it is, it is one request's end
+                failed.append(error)
+            if failed:  # handled out here: it is no context of what others raise later
+                tasks = self._after(failed.pop(), tasks, luck, chunk, apart)
+            tasks = _left(tasks, chunk, apart)
 
     def fail(self, task: Task, error: BaseException, chunk: ChunkRun) -> None:
         """It ends with `error`. Raises DatabaseAway."""
@@ -111,14 +117,14 @@ class Bisection:
 
     def _halves(self, tasks: Sequence[Task], chunk: ChunkRun, apart: list[Task]) -> None:
         middle = len(tasks) // 2
-        self._transact(list(tasks[:middle]), chunk, apart)
-        self._transact(list(tasks[middle:]), chunk, apart)
+        self.run(tasks[:middle], chunk, apart)
+        self.run(tasks[middle:], chunk, apart)
 
     def _decide(self, task: Task, outcome: Outcome, chunk: ChunkRun, apart: list[Task]) -> None:
         """It ends so, whatever its handler would do: that need only be written."""
         task.end(outcome)
         chunk.decided.add(task.index)
-        self._transact([task], chunk, apart)
+        self.run([task], chunk, apart)
 
     def _leave_unwritten(self, task: Task, error: BaseException, chunk: ChunkRun) -> None:
         """Not even its failure can be journaled, and only a row makes more of it than `failed`.
@@ -142,19 +148,6 @@ class Bisection:
                 told = stored_status(task, stored, task.handler if mine else None, now)
             self._publish([told])
         chunk.settle([task])
-
-    def _transact(
-        self, tasks: list[Task], chunk: ChunkRun, apart: list[Task], luck: _Luck | None = None
-    ) -> None:
-        luck = luck or _Luck()
-        while tasks := chunk.in_order(tasks):
-            try:
-                tasks = self._transaction.run(tasks, chunk, apart)
-                self._outages.committed()
-                luck.tries = REDO
-            except BaseException as error:  # noqa: BLE001 - whatever it is, it is one request's end
-                tasks = self._after(error, tasks, luck, chunk, apart)
-            tasks = _left(tasks, chunk, apart)
 
     def _after(
         self, raised: BaseException, tasks: list[Task], luck: _Luck, chunk: ChunkRun,
@@ -221,7 +214,7 @@ class Bisection:
         if is_lock_race(error) and len(tasks) > 1:
             # The same chunk would meet the same other one again: fewer locks are held at once.
             middle = len(tasks) // 2
-            self._transact(chunk.open(tasks[:middle]), chunk, apart)
+            self.run(chunk.open(tasks[:middle]), chunk, apart)
             return chunk.open(tasks[middle:])
         chunk.clear()
         time.sleep(pause_after(REDO - luck.tries))
@@ -256,9 +249,9 @@ class Bisection:
             return None
         if landed is False and not broken.known:
             # Nothing of it is left: each of them alone shows whose fault it was.
-            self._transact(chunk.open(broken.before), chunk, apart)
+            self.run(chunk.open(broken.before), chunk, apart)
             for task in culprits:
-                self._transact([task], chunk, apart)
+                self.run([task], chunk, apart)
             return None
         for task in culprits:
             end = DOUBT if landed is not False else undone_end(task.outcome, broken.left_open)

@@ -4,8 +4,8 @@
          -> run handlers -> write rows -> COMMIT -> publish statuses -> report
 
 A chunk is one transaction where nothing goes wrong: `transaction.py` is that transaction, and
-`records.py` says how an end is written down. The other parts are asked only where there is
-something for them, `bisection.py` and `outages.py` where something went wrong.
+`records.py` says how an end is written down. Where something does, `bisection.py` makes as many
+more as it takes. The other parts are asked only where there is something for them.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Executor:
         self._recovery = CrashRecovery(
             session, rows, self._external.checks, publish, self._read_again
         )
-        transaction = self._transaction = Transaction(
+        transaction = Transaction(
             handlers=app.handlers, session=session, rows=rows, segments=segments,
             coalescing=coalescing, results=results, publish=publish, settling=settling,
         )  # fmt: skip
@@ -242,12 +242,7 @@ class Executor:
     def _transact(self, tasks: Sequence[Task], chunk: ChunkRun) -> list[Task]:
         """Takes tasks of different ids to their end; returns those whose effects are elsewhere."""
         apart: list[Task] = []
-        while left := chunk.in_order(tasks):
-            try:
-                tasks = self._transaction.run(left, chunk, apart)
-            except BaseException as error:  # noqa: BLE001 - whatever it is, it is one request's end
-                self._bisection.recover(error, left, chunk, apart)
-                break
+        self._bisection.run(tasks, chunk, apart)
         return chunk.open(apart)
 
     def _run_apart(self, tasks: Sequence[Task], chunk: ChunkRun) -> list[Task]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import sys
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 from processing import App, Reject, Request
 from processing.logs import configure
 from stack import Stack
-from tests.support.executor import Bench
+from tests.support.executor import Bench, bench_with_effects
 
 
 class Tracker:
@@ -129,3 +130,34 @@ def test_a_hook_cannot_ask_for_a_follow_up(stack: Stack, schema: str, lines: io.
     (line,) = logged(lines, "on_error failed")
     assert "on_error hook" in line["exception"]
     assert bench.rows() == {"a": ("waiting", "handler_error")}
+
+
+@pytest.mark.parametrize(
+    "strike",
+    [
+        "DO $$ BEGIN RAISE deadlock_detected; END $$",
+        "SELECT pg_terminate_backend(pg_backend_pid())",
+    ],
+)
+def test_what_others_met_is_no_context_of_a_failure(stack: Stack, schema: str, strike: str) -> None:
+    app = App()
+    entered: list[str] = []
+    told: list[tuple[str, BaseException | None]] = []
+
+    @app.handler("pay")
+    def pay(payload: Any, tx: psycopg.Cursor[Any], request: Request) -> None:
+        assert sys.exception() is None
+        entered.append(request.id)
+        if request.id == "struck" and entered.count("struck") <= 2:
+            tx.execute(strike)
+        if request.id == "wrong":
+            raise ValueError("its own")
+
+    @app.on_error
+    def tell(error: BaseException, request: Request) -> None:
+        told.append((f"{request.id}: {error}", error.__context__))
+
+    with bench_with_effects(app, stack.database, schema) as bench:
+        bench.run(*(bench.record(name, "pay", 1) for name in ("struck", "wrong")))
+        assert told == [("wrong: its own", None)]
+        assert bench.rows()["struck"] == ("done", "ok")

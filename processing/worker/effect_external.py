@@ -114,7 +114,6 @@ class EffectExternal:
             return [task]
         if chunk.call_beside(task, handler):
             return []
-        chunk.start(task.index, task.timeout)  # what came before it is not the call's time
         self._call(task, handler, chunk)
         chunk.settle([task])
         return []
@@ -192,14 +191,19 @@ class EffectExternal:
         task.started = time.time()  # from here on it is claimed: nobody says that it failed
         if handler.wants_tx:
             self._outages.outlast(self._session.begin, self._lease)
-            self._calls.one(task, handler)
+            self._enter(task, handler, chunk)
         else:
             with self._leases.unused():
-                self._calls.one(task, handler)
-        chunk.clear()
+                self._enter(task, handler, chunk)
         if handler.wants_tx and self._written_together(task, chunk):
             return
         self._ends.write(task, chunk.token, chunk)
+
+    def _enter(self, task: Task, handler: Handler, chunk: ChunkRun) -> None:
+        """Makes the call; what comes before and after it takes what the database takes."""
+        chunk.start(task.index, task.timeout)
+        self._calls.one(task, handler)
+        chunk.clear()
 
     def _met_stale_plan(self) -> bool:
         """Whether its handler failed for what the server keeps for this connection."""

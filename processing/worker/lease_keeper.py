@@ -15,6 +15,7 @@ import psycopg
 from psycopg.pq import TransactionStatus
 
 from feedback.journal.claims import renew, renew_calls
+from feedback.postgres import cut
 from processing.handlers.outcomes import safe_text
 from processing.ipc.frames import RenewLeases
 from processing.logs import BoundLogger
@@ -22,7 +23,10 @@ from processing.settings import ExecutorSettings
 from processing.worker.session import Session
 
 BOUNDS: Final = "SET LOCAL lock_timeout = '1s'; SET LOCAL statement_timeout = '2s'"
-"""So long its worker may have to wait for the session."""
+"""So long the server takes at most, for each of two statements."""
+PATIENCE: Final = 5.0
+"""Seconds for which the thread of requests waits for the session. They end only where the server
+does not even do that: it is stopped, or far away, and says nothing to whoever asks next either."""
 
 
 class LeaseKeeper:
@@ -40,36 +44,49 @@ class LeaseKeeper:
     def want(self, frame: RenewLeases) -> None:
         """These are to be renewed; in place of others that could not be."""
         self._wanted = frame
-        try:
-            # The thread that takes frames must never wait for a database.
-            threading.Thread(target=self._renew, name="leases", daemon=True).start()
-        except RuntimeError:  # no thread may be started: the next one may
-            self._log.warning("leases not renewed: no thread can be started")
+        self._begin()
 
     @contextmanager
     def unused(self) -> Iterator[None]:
         """Meanwhile the thread of requests does not use the session."""
         self._used.release()
         try:
-            if self._wanted is not None:
-                self._renew()
+            self._begin()
             yield
         finally:
-            self._used.acquire()
+            if not self._used.acquire(timeout=PATIENCE):
+                if not self._session.lost:
+                    cut(self._session.connection)
+                self._used.acquire()
+
+    def _begin(self) -> None:
+        """Has renewed what is wanted, unless the session is used: whoever uses it does so later.
+
+        Nobody waits for a database here: neither the thread that takes frames, nor a call.
+        """
+        if self._wanted is None or not self._used.acquire(blocking=False):
+            return
+        try:
+            # It is given the session: else whoever has it next might be there first each time.
+            threading.Thread(target=self._renew, name="leases", daemon=True).start()
+        except RuntimeError:  # no thread may be started: the next one may
+            self._used.release()
+            self._log.warning("leases not renewed: no thread can be started")
 
     def _renew(self) -> None:
-        """Renews what is wanted, unless the session is used: then whoever uses it does so later."""
-        while self._wanted is not None and self._used.acquire(blocking=False):
+        """Renews what is wanted, also what is wanted only meanwhile, and lets go of the session."""
+        while True:
             try:
-                frame, self._wanted = self._wanted, None
-                if frame is not None:
-                    self._try(frame)
+                self._try()
             finally:
                 self._used.release()
+            if self._wanted is None or not self._used.acquire(blocking=False):
+                return
 
-    def _try(self, frame: RenewLeases) -> None:
+    def _try(self) -> None:
+        frame, self._wanted = self._wanted, None
         settings = self._settings
-        if self._session.lost:
+        if frame is None or self._session.lost:
             return
         connection = self._session.connection
         if connection.info.transaction_status != TransactionStatus.IDLE:

@@ -12,6 +12,7 @@ from processing import App
 from processing.ipc.frames import RenewLeases
 from stack import Stack
 from tests.support.executor import Bench, bench_with_effects
+from tests.support.thread_starts import refusing
 from tests.support.waiting import eventually
 from tests.support.waiting_rows import WaitingRows
 
@@ -81,6 +82,17 @@ def test_it_does_after_a_handler_that_has_the_session(
     during.append(lambda: bench.executor.leases.want(WANTED))
     bench.run(bench.record("x", kind, {}))
     assert bench.rows()["x"] == ("done", "ok")
+    assert not renewed(rows)
+    with bench.executor.leases.unused():
+        eventually(lambda: renewed(rows))
+
+
+def test_where_no_thread_can_be_started_it_does_so_when_one_can(
+    bench: Bench, rows: WaitingRows
+) -> None:
+    bench.executor.connect()
+    with refusing("leases"), bench.executor.leases.unused():
+        bench.executor.leases.want(WANTED)
     assert not renewed(rows)
     with bench.executor.leases.unused():
         eventually(lambda: renewed(rows))

@@ -1,7 +1,8 @@
 """Whether a message is the request that stands under its id, and whether it made its row. Pure.
 
-It is the same of the same type, with the same payload. That is said without the code of the type,
-so of payloads that only such code can compare it is not.
+It is the same of the same type, with the same payload. That is said without the code of the type.
+Of payloads that only such code can compare nothing is said where somebody here has it. Where nobody
+has, they are compared as producers do: what may be another request must not go unseen.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from feedback.journal.rows import headers_of
 
 
 class Stored(Protocol):
-    """What is needed of a row. `payload` and `headers` only where it has no fingerprint."""
+    """What is needed of a row. `payload` and `headers`: see StoredRequest."""
 
     @property
     def type(self) -> str: ...
@@ -57,23 +58,23 @@ def same_request(
 
     `comparable`: whether its type has the fingerprint that producers make; None where nobody here
     knows the type. Only then the row is asked, as it may be older than the answer: rows of ended
-    requests said once that producers can make any.
+    requests said once that producers can make any. A done one whose type makes its own has nothing
+    left to compare.
     """
     if stored.type != type:
         return False
     if stored.payload is not None and stored.payload == payload:
         return True
-    if stored.fingerprint is None:
-        if stored.payload is None or not comparable:
+    if comparable is False:
+        return None
+    known = stored.fingerprint
+    if known is None or (comparable is None and stored.own_fingerprint):
+        if stored.payload is None:
             return None
         kind_of_content = content_type_of(stored)
         if kind_of_content is None:
             return None
         known = fingerprint(stored.type, stored.payload, kind_of_content)
-    elif comparable is False or (comparable is None and stored.own_fingerprint):
-        return None
-    else:
-        known = stored.fingerprint
     # A message without a value has the fingerprint of no bytes.
     return known == fingerprint(type, payload or b"", content_type)
 

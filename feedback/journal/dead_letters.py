@@ -13,7 +13,7 @@ from feedback.contract.headers import reply_channel
 from feedback.contract.record import HEADERS, TYPE, Record
 from feedback.contract.states import DeadLetterReason, State
 from feedback.contract.times import moment
-from feedback.journal.rows import headers_json
+from feedback.journal.rows import StoredRequest, headers_json
 from feedback.status.status import StatusFields, StatusWrite
 
 
@@ -51,11 +51,18 @@ class DeadLetter(NamedTuple):
         }  # fmt: skip
 
 
-def conflict_letter(request_id: str, type: str, stored_type: str, record: Record) -> DeadLetter:
-    """Of a message whose id belongs to another request."""
+def conflict_letter(
+    request_id: str, type: str, stored: StoredRequest, record: Record, *, known: bool
+) -> DeadLetter:
+    """Of a message whose id belongs to another request; `known`: somebody here knows its type."""
     error = f"request id {request_id!r} belongs to a request with another payload"
-    if stored_type != type:
+    if stored.type != type:
         error = (
-            f"request id {request_id!r} belongs to a request of type {stored_type!r}, not {type!r}"
+            f"request id {request_id!r} belongs to a request of type {stored.type!r}, not {type!r}"
+        )
+    elif not known and (stored.fingerprint is None or stored.own_fingerprint):
+        error += (
+            f"; no version here knows the type {type!r}: by a fingerprint= of its own it may be the"
+            " same request. Once one does, retry this with --resend: what is the same is answered"
         )
     return DeadLetter(request_id, DeadLetterReason.CONFLICT, error, record)

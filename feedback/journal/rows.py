@@ -47,7 +47,7 @@ class StoredRequest(NamedTuple):
     created_at: datetime
     finished_at: datetime | None
     payload: bytes | None
-    """Only without a fingerprint, which then can be made of it."""
+    """Only without a fingerprint that producers can make: it is compared by this."""
     headers: str | None
     """JSON; only where `payload` is."""
     own_fingerprint: bool

@@ -31,7 +31,8 @@ class Copies:
     """Their ids belong to other requests."""
     unsaid: list[str] = field(default_factory=list)
     """Ids of which nothing can be said: without a row, or with a failed one that only the code of
-    their type can compare with them. Run as it stands it might be another request's."""
+    their type can compare with them, which others here have. Run as it stands it might be another
+    request's."""
     unreadable: list[str] = field(default_factory=list)
     """Those of them whose rows are in no form that this version reads."""
 
@@ -47,7 +48,8 @@ def sort_copies(
         row = rows.get(parcel.id)
         same = None if row is None else parcel.is_same(row)
         if row is not None and same is False:
-            letter = conflict_letter(parcel.id, parcel.type, row.type, records[parcel.id])
+            known = parcel.comparable is not None
+            letter = conflict_letter(parcel.id, parcel.type, row, records[parcel.id], known=known)
             result.conflicts.append(letter)
         elif row is None or (row.state == State.FAILED and same is None and not parcel.made(row)):
             result.unsaid.append(parcel.id)

@@ -307,7 +307,8 @@ class MemoryWriter(JournalWriter):
 
 def stored(row: Row) -> StoredRequest:
     """A row as the look-up finds it."""
-    hidden = {} if row["fingerprint"] is None else {"payload": None, "headers": None}
+    shown = row["fingerprint"] is None or row["own_fingerprint"]
+    hidden = {} if shown else {"payload": None, "headers": None}
     return StoredRequest(**{name: (row | hidden)[name] for name in StoredRequest._fields})
 
 

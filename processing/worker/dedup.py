@@ -146,8 +146,8 @@ def conflicts(
 ) -> bool:
     """The same id with another type or payload.
 
-    Where nobody here knows its type, or its fingerprint could not be made, they are compared as far
-    as that can be done without. What cannot be compared is none: nothing of it is kept, and its row
+    Where nobody here knows its type, or its fingerprint could not be made, they are compared as
+    `same_request` can without. What cannot be compared is none: nothing of it is kept, and its row
     goes on with the payload that it has.
     """
     e = task.envelope

@@ -202,9 +202,10 @@ class Transaction:
         if any(t.follow_ups for t in ended):
             writes = write_follow_ups(rows, cursor, ended, self._session.clock.now(), now, chunk)
         for task in fate.conflicts:
-            e, stored = task.envelope, task.stored
-            known = e.type if stored is None else stored.type
-            rows.add_letter(cursor, conflict_letter(e.id, e.type, known, task.record))
+            e, known = task.envelope, task.handler is not None
+            assert task.stored is not None  # noqa: S101  (its id is another's)
+            letter = conflict_letter(e.id, e.type, task.stored, task.record, known=known)
+            rows.add_letter(cursor, letter)
         # Without a row nobody is shown a timeline, and the next row of its id begins another one.
         failed = [t for t in ended if (t.outcome is not DONE or t.lost) and needs_row(t)]
         if attempts := [line for t in failed for line in attempts_of(t, now)]:

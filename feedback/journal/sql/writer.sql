@@ -7,8 +7,9 @@
 SELECT id, type, state, code, attempt, run, crashes, fingerprint, result::text, error, reason,
        superseded_by, token, topic, partition, kafka_offset, used, not_before, window_start,
        coalesce_key, produced_at, status_ttl, created_at, finished_at,
-       CASE WHEN fingerprint IS NULL THEN payload END,
-       CASE WHEN fingerprint IS NULL THEN headers::text END, own_fingerprint, lost_claims
+       CASE WHEN fingerprint IS NULL OR own_fingerprint THEN payload END,
+       CASE WHEN fingerprint IS NULL OR own_fingerprint THEN headers::text END, own_fingerprint,
+       lost_claims
 FROM {schema}.requests WHERE id = ANY ((SELECT string_to_array(%s, E'\x1f'))::text[])
 
 -- name: update_row

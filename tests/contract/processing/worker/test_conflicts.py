@@ -156,6 +156,8 @@ def test_an_instance_that_does_not_know_the_type_leaves_the_row_its_payload(
     ignorant = Queue(app, queue.url, queue.schema, instance=INSTANCE)
     ignorant.offset = 100
     ignorant.run(ignorant.record("x", "once", {"cents": 999}, ce_expirytime=FAR))
+    assert (ignorant.letters(), queue.row("x")) == ([("conflict", "x")], before)
+    ignorant.run(ignorant.record("x", "once", b'{ "cents": 1 }', ce_expirytime=FAR))
     ignorant.executor.close()
     assert queue.rows() == {"x": ("waiting", "unknown_type")}
     row = queue.row("x")

@@ -5,9 +5,13 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Any
 
+import psycopg
 import pytest
 
 from feedback.contract.record import Record, read_again
+from feedback.operations.dead_letter_actions import resend_letter
+from feedback.operations.dead_message import DeadMessage
+from feedback.operations.request_actions import By
 from feedback.status.status import Status
 from processing import App
 from stack import Stack
@@ -173,6 +177,53 @@ def test_who_does_not_know_its_type_compares_what_its_row_has(
     ignorant.run(ignorant.record("x", "once", {"cents": 10}))
     assert queue.rows() == {"x": ("waiting", "unknown_type")}
     ignorant.executor.close()
+
+
+@pytest.mark.parametrize("by", ["worker", "maintenance"])
+@pytest.mark.parametrize("stands", ["waiting", "dead"])
+def test_a_conflict_of_a_type_that_nobody_here_knows_is_kept(
+    stack: Stack, schema: str, stands: str, by: str
+) -> None:
+    """Once somebody knows it a retry is answered, where its own fingerprint is the same."""
+    app, ran = App(), list[Any]()
+    app.handler("other")(lambda payload: None)
+    ignorant = Queue(app, stack.database, schema, instance=INSTANCE)
+    ignorant.run(ignorant.record("x", "own", {"order": "A", "n": 1}))
+    assert ignorant.rows() == {"x": ("waiting", "unknown_type")}
+    if stands == "dead":
+        ignorant.query(f"UPDATE {schema}.requests SET state = 'dead', due_at = NULL")
+    before = ignorant.query(f"SELECT * FROM {schema}.requests")
+
+    def come(payload: Any) -> None:
+        record = ignorant.record("x", "own", payload)
+        if by == "worker":
+            ignorant.run(record)
+        else:
+            parked(ignorant, record, comparable={"other": True})
+
+    come({"order": "A", "n": 2})
+    assert ignorant.letters() == [("conflict", "x")]
+    [(number, why)] = ignorant.query(f"SELECT id, detail FROM {schema}.dead_letters")
+    assert "no version here knows the type 'own'" in why
+    assert ignorant.query(f"SELECT * FROM {schema}.requests") == before
+    come(b'{ "n": 1, "order": "A" }')
+    assert ignorant.letters() == [("conflict", "x")], "written anew it is the same"
+    assert ignorant.query(f"SELECT state, resends FROM {schema}.requests") == [(stands, 1)]
+    ignorant.executor.close()
+
+    bench = Bench(own_app(set(), ran), stack.database, schema, instance=INSTANCE)
+    bench.offset = ignorant.offset
+    sent: list[DeadMessage] = []
+    with psycopg.connect(stack.database, autocommit=True) as connection:
+        assert resend_letter(connection, number, sent.append, By("test"), schema=schema) is None
+    bench.run(bench.record("x", "own", sent[0].value))
+    assert (bench.letters(), ran) == ([("conflict", "x")], [])
+    assert bench.query(f"SELECT state, resends FROM {schema}.requests") == [(stands, 2)]
+    bench.run(bench.record("x", "own", {"order": "B", "n": 1}))
+    assert bench.letters() == [("conflict", "x"), ("conflict", "x")]
+    assert "no version" not in bench.query(f"SELECT detail FROM {schema}.dead_letters")[-1][0]
+    bench.executor.close()
+    bench.app.stop_worker()
 
 
 def test_a_failed_row_in_a_foreign_form_harms_its_own_message_alone(

@@ -25,6 +25,7 @@ class Row(NamedTuple):
 
 
 FRESH = Row(fingerprint=None, payload=STORED)
+OWN = Row(fingerprint=fingerprint("pay", OTHER), own_fingerprint=True, payload=STORED)
 
 
 @pytest.mark.parametrize(
@@ -39,11 +40,14 @@ FRESH = Row(fingerprint=None, payload=STORED)
         (Row(own_fingerprint=True), SAME, True, None, None),
         (Row(own_fingerprint=True), OTHER, False, None, None),
         (Row(own_fingerprint=True, payload=OTHER), OTHER, True, True, True),
+        (OWN, SAME, False, True, None),
+        (OWN, OTHER, True, False, None),
         # Nobody who knows its type has seen it.
         (FRESH, STORED, True, True, True),
-        (FRESH, SAME, True, None, None),
-        (FRESH, OTHER, False, None, None),
-        (FRESH._replace(headers=TEXT), SAME, False, None, None),
+        (FRESH, SAME, True, True, None),
+        (FRESH, OTHER, False, False, None),
+        (FRESH, None, False, False, None),
+        (FRESH._replace(headers=TEXT), SAME, False, False, None),
         (Row(fingerprint=None), SAME, None, None, None),
         # Of another version, or written by hand.
         (FRESH._replace(headers="7"), SAME, None, None, None),

@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 
 from stack import places
 from stack.errors import StackError
-from stack.plan import Role
+from stack.plan import Plan, Role
 
 VARIABLES: dict[Role, str] = {
     "kafka": "ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS",
@@ -28,9 +28,12 @@ def mark(data: Path, addresses: Iterable[str]) -> str:
     return f"{','.join(map(_digest, addresses))}@{data}"
 
 
-def given(data: Path, environ: Mapping[str, str] | None = None) -> dict[Role, str]:
-    """The services that the environment names, but for those that the stack in `data` exported.
+def given(
+    data: Path, environ: Mapping[str, str] | None = None, plan: Plan | None = None
+) -> dict[Role, str]:
+    """The services that the environment names, but for those of the stack in `data`.
 
+    That are those that it exported, and those that `plan`, its present one, has started.
     Addresses of another folder's stack are left out where nothing answers: that stack is down.
     Raises StackError where an address that somebody else has set does not answer.
     """
@@ -43,9 +46,10 @@ def given(data: Path, environ: Mapping[str, str] | None = None) -> dict[Role, st
         if not address:
             continue
         of_a_stack = _digest(address) in exported
-        if of_a_stack and folder == str(data):
+        servers = hosts(role, address)
+        if (of_a_stack and folder == str(data)) or (plan and plan.is_own(role, servers)):
             continue
-        if any(places.answers(host, port, 5.0) for host, port in hosts(role, address)):
+        if any(places.answers(host, port, 5.0) for host, port in servers):
             found[role] = address
         elif not of_a_stack:
             raise StackError(

@@ -13,6 +13,7 @@ from stack.waiting import pauses
 
 SYSTEM_DATA = Path("/var/lib/oncepool")
 LOCALHOST = "127.0.0.1"
+LOCAL_NAMES = frozenset({LOCALHOST, "localhost"})
 FIRST_PORT, LAST_PORT = 20000, 31999
 TRIES = 200
 

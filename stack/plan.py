@@ -11,13 +11,13 @@ import fcntl
 import json
 import os
 import uuid
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
 from stack.errors import StackError
-from stack.places import free_port
+from stack.places import LOCAL_NAMES, free_port
 from stack.waiting import pauses
 
 Kind = Literal["embedded", "docker"]
@@ -59,6 +59,16 @@ class Plan:
         if "redis" in roles:
             plan = replace(plan, redis_port=free_port(taken))
         return plan
+
+    def is_own(self, role: Role, servers: Collection[tuple[str, int]]) -> bool:
+        """Whether these servers, host and port, are services that this plan has started."""
+        own: dict[Role, set[int]] = {
+            "kafka": {port for port, _ in self.nodes.values()},
+            "database": {self.database_port},
+            "redis": {self.redis_port},
+        }
+        ports = set() if role in self.external else own[role]
+        return all(host in LOCAL_NAMES and port in ports for host, port in servers)
 
     def save(self, data: Path) -> None:
         """Writes the plan; only this user can read it, as it holds a password."""

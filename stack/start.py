@@ -52,7 +52,7 @@ def up(
     call started is stopped again then.
     """
     folder = Path(data or places.data_folder()).expanduser().resolve()
-    external = given(folder)
+    external = given(folder, plan=load(folder))
     with locked(folder):
         earlier = load(folder)
         plan = _plan(folder, earlier, brokers, broker_properties)

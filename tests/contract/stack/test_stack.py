@@ -220,7 +220,12 @@ def test_given_addresses_come_first_and_are_left_alone(
         stack.stop_redis()
     stack.down(delete=True)
     assert not data.exists()
-    assert {s.state for s in own_stack.status()} == {"running"}
+    # Its own they are where its folder is meant, also by another name.
+    for variable, address in zip(VARIABLES.values(), addresses, strict=True):
+        monkeypatch.setenv(variable, address.replace("127.0.0.1", "localhost"))
+    again = up(own_stack.data)
+    assert [again.kafka, again.database, again.redis] == addresses
+    assert {s.state for s in own_stack.status()} == {s.state for s in again.status()} == {"running"}
 
 
 def test_a_port_that_others_take_at_the_last_moment_is_given_up(

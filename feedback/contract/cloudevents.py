@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import binascii
 from collections.abc import Mapping
+from decimal import Decimal
 from typing import Any
 
 from feedback.contract.headers import OURS, check_name, valid_id
@@ -14,6 +15,9 @@ from feedback.errors import Malformed
 _FORMATS = (b"application/cloudevents+json", b"application/cloudevents")
 _NOT_OURS = frozenset({"traceparent", "tracestate"})
 """Attributes whose header is W3C's, without `ce_`."""
+
+_TEXT = frozenset({"id", "type", "datacontenttype", "data_base64"})
+"""An id or type given as a number would depend on how the sender writes numbers."""
 
 _REPLACED = OURS - {"ce_time"}
 """Headers that an event stands for, but for the one that a message gets which is sent again."""
@@ -68,12 +72,12 @@ def _text(event: Mapping[str, Any], name: str, id: str | None) -> str:
         raise Malformed(f"attribute {name} is missing", id)
     if isinstance(content, str):
         return content
+    if name in _TEXT or not isinstance(content, bool | int | float):
+        raise Malformed(f"attribute {name} is not a string", id)
     if isinstance(content, bool):
         return "true" if content else "false"
-    # An id or type given as a number would depend on how the sender writes numbers.
-    if isinstance(content, int | float) and name not in ("id", "type"):
-        return str(content)
-    raise Malformed(f"attribute {name} is not a string", id)
+    # Small and large doubles have an exponent, which no header of seconds has.
+    return format(Decimal(repr(content)), "f") if name == "timeout" else str(content)
 
 
 def _payload(event: Mapping[str, Any], id: str) -> bytes | None:

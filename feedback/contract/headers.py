@@ -37,8 +37,11 @@ _TEXT_ONLY: Final = frozenset({"ce_specversion", "ce_source", "traceparent", "tr
 
 # Halves of a surrogate pair too, which no message can hold, but what user code makes of one.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\ud800-\udfff]")
-_TIME = re.compile(r"\d{4}-\d\d-\d\d[Tt ]\d\d:\d\d:(\d\d)(\.\d+)?([Zz]|[+-]\d\d:\d\d)", re.ASCII)
-_SECONDS = re.compile(r"\d{1,15}(\.\d{1,15})?", re.ASCII)
+_CLOCK = r"(?:[01]\d|2[0-3]):[0-5]\d"
+_TIME = re.compile(rf"\d{{4}}-\d\d-\d\d[Tt ]{_CLOCK}:(\d\d)(\.\d+)?([Zz]|[+-]{_CLOCK})", re.ASCII)
+_SECONDS = re.compile(r"\d{1,15}(\.\d{1,100})?", re.ASCII)
+_WRITTEN_DIGITS: Final = 15
+"""Of a fraction of seconds, as producers write it; more are rounded."""
 
 
 class OptionalHeaders(NamedTuple):
@@ -107,9 +110,13 @@ def take_options(headers: dict[str, bytes | None], id: str) -> OptionalHeaders:
     timeout = None
     text = texts.get("ce_timeout")
     if text is not None:
-        timeout = float(text) if _SECONDS.fullmatch(text) else 0.0
+        timeout = round(float(text), _WRITTEN_DIGITS) if _SECONDS.fullmatch(text) else 0.0
         if timeout <= 0:
-            raise Malformed(f"ce_timeout is {text[:60]!r}, not a positive number of seconds", id)
+            raise Malformed(
+                f"ce_timeout is {text[:60]!r}, not a positive number of seconds as 30 or 2.5: up to"
+                " 15 digits, and up to 100 after the point, of which 15 count",
+                id,
+            )
     reference = texts.get("ce_reference")
     if reference is not None:
         check_name("ce_reference", reference, id)
@@ -235,7 +242,8 @@ def _time(name: str, texts: Mapping[str, str], id: str) -> float | None:
 
 
 def _format_seconds(seconds: float) -> bytes:
-    text = f"{seconds:.15f}".rstrip("0").rstrip(".")  # whatever can be read can be written
+    # Whatever can be read can be written.
+    text = f"{seconds:.{_WRITTEN_DIGITS}f}".rstrip("0").rstrip(".")
     if not (_SECONDS.fullmatch(text) and float(text) > 0 and math.isfinite(seconds)):
         raise ValueError(f"timeout is {seconds}, it must be a positive number of seconds")
     return text.encode()

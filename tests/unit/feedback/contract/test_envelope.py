@@ -5,6 +5,7 @@ import json
 import tracemalloc
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta, timezone
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -132,6 +133,9 @@ def test_without_a_valid_id_and_type_it_is_malformed(headers: Any, id: str | Non
         ("ce_expirytime", b"2030-13-01T12:00:00Z"),
         ("ce_expirytime", b"0000-01-01T00:00:00Z"),
         ("ce_expirytime", b"2030-05-01T12:00:00+99:00"),
+        ("ce_expirytime", b"2030-05-01T12:00:00+24:00"),
+        ("ce_expirytime", b"2030-05-01T12:00:00+02:60"),
+        ("ce_expirytime", b"2030-05-01T24:00:00Z"),
         ("ce_expirytime", None),
         ("ce_notbefore", b"1893499200"),
         ("ce_notbefore", b"2999-01-01T00:00:00Z"),
@@ -144,6 +148,8 @@ def test_without_a_valid_id_and_type_it_is_malformed(headers: Any, id: str | Non
         ("ce_timeout", b"1_0"),
         ("ce_timeout", b"5s"),
         ("ce_timeout", b"9" * 400),
+        ("ce_timeout", b"1e-7"),
+        ("ce_timeout", b"0.0000000000000001"),
         ("ce_timeout", b""),
         ("ce_reference", b""),
         ("ce_reference", b"a\x00"),
@@ -266,6 +272,10 @@ def test_what_a_structured_event_lacks_is_named_as_its_attribute() -> None:
         (b'{"id":"a","type":"t","data":NaN}', None),
         ({"type": "t"}, None),
         ({"id": 5, "type": "t"}, None),
+        ({"id": True, "type": "t"}, None),
+        ({"id": "a", "type": True}, "a"),
+        ({"id": "a", "type": "t", "data_base64": True}, "a"),
+        ({"id": "a", "type": "t", "data": "x", "datacontenttype": 5}, "a"),
         ({"id": "a\x01", "type": "t"}, None),
         ({"id": "a"}, "a"),
         ({"id": "a", "type": ["t"]}, "a"),
@@ -274,6 +284,7 @@ def test_what_a_structured_event_lacks_is_named_as_its_attribute() -> None:
         ({"id": "a", "type": "t", "data_base64": {}}, "a"),
         ({"id": "a", "type": "t", "time": "now"}, "a"),
         ({"id": "a", "type": "t", "timeout": -1}, "a"),
+        ({"id": "a", "type": "t", "timeout": 1e22}, "a"),
         ({"id": "a", "type": "t", "other": {"nested": 1}}, "a"),
         ({"id": "a", "type": "t", "data": "x", "datacontenttype": ["text/plain"]}, "a"),
         (b'{"id":"a","type":"t","data":%s}' % (b"[" * 1000 + b"]" * 1000), "a"),
@@ -281,6 +292,16 @@ def test_what_a_structured_event_lacks_is_named_as_its_attribute() -> None:
 )
 def test_structured_events_that_are_malformed(event: Any, id: str | None) -> None:
     assert refused(structured(event)).id == id
+
+
+@pytest.mark.parametrize("seconds", [3.3000000000000003, 1 / 3, 1e-07, 2.5, 30, 123456.000001])
+def test_a_timeout_is_read_however_a_double_is_written(seconds: float) -> None:
+    """As text, and as a number of an event; it is the one that our client writes of it."""
+    written = dict(headers_for("a", "t", timeout=seconds))["ce_timeout"]
+    event = structured({"id": "a", "type": "t", "timeout": seconds})
+    texts = {written.decode(), f"{seconds:.40f}", format(Decimal(repr(seconds)), "f")}
+    for message in (event, *(with_header("ce_timeout", text.encode()) for text in texts)):
+        assert read(message).options.timeout == float(written)
 
 
 @pytest.mark.parametrize("event", [b"", b"{", b"[]", {"type": "t"}, {"id": None, "type": "t"}])

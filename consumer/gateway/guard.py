@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Iterable
 from ipaddress import ip_address
@@ -20,7 +21,10 @@ MOST_HEADERS: Final = 64 * 1024
 _MOST_DIGITS: Final = 18
 """Of a length."""
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
-_PROXIED: Final = (b"forwarded", b"x-forwarded-for", b"x-forwarded-host", b"x-real-ip")
+_PROXIED: Final = re.compile(
+    rb"via|forwarded|x-forwarded-.+|x-real-ip|x-client-ip|true-client-ip|cf-connecting-ip"
+)
+"""Names of headers that proxies add."""
 
 SECURITY: Final = (
     (b"cache-control", b"no-store"),
@@ -99,6 +103,7 @@ class Guard:
             _check_local(scope, headers)
         if scope["method"] not in SAFE:
             _check_site(headers)
+            _check_content(headers)
         if _length(scope) > self._most:
             raise _too_large(self._most)
 
@@ -165,7 +170,7 @@ def _check_local(scope: Scope, headers: list[tuple[bytes, bytes]]) -> None:
     client: tuple[str, int] | None = scope.get("client")
     if client is not None and not is_loopback(client[0]):
         raise _closed("it has no API keys, and answers programs of its own machine only")
-    if any(name in _PROXIED for name, _ in headers):
+    if any(_PROXIED.fullmatch(name) for name, _ in headers):
         raise _closed("it has no API keys, and answers nobody through a proxy")
     host = _header(headers, b"host")
     if host is not None and not is_loopback(_hostname(host)):
@@ -180,6 +185,23 @@ def _check_site(headers: list[tuple[bytes, bytes]]) -> None:
     origin, host = _header(headers, b"origin"), _header(headers, b"host")
     if site is None and origin is not None and _netloc(origin) != (host or "").lower():
         raise _other_site()
+
+
+def _check_content(headers: list[tuple[bytes, bytes]]) -> None:
+    """A body has to be what its headers say of it, and to be said of once."""
+    kinds = {value.strip() for name, value in headers if name == b"content-type"}
+    if len(kinds) > 1:
+        raise invalid("the header Content-Type stands more than once")
+    codings = [value.lower() for name, value in headers if name == b"content-encoding"]
+    said = {one.strip() for one in b",".join(codings).split(b",")} - {b"", b"identity"}
+    if said:
+        raise HttpProblem(
+            415,
+            "unsupported_encoding",
+            f"the body is encoded ({b', '.join(sorted(said)).decode('latin-1')}): send it as it is,"
+            " without Content-Encoding",
+            headers={"Accept-Encoding": "identity"},
+        )
 
 
 def _closed(why: str) -> HttpProblem:

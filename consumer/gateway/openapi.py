@@ -32,7 +32,7 @@ _SAID: Final = {
     408: ("timeout", "The body came too slowly."),
     409: ("refused", "Its state does not allow it, or its first request is not answered yet."),
     413: ("too_large", "The body, or the answer, is longer than it may be."),
-    415: ("unsupported_media_type", "Structured events and forms are not taken."),
+    415: ("unsupported_media_type", "Structured events, forms and encoded bodies are not taken."),
     422: ("another_payload", "The key belongs to a request with another payload."),
     429: ("too_many_requests", "The rate of the API key is used up: Retry-After says how long."),
     431: ("too_large", "The headers are too long."),
@@ -145,7 +145,7 @@ LIST: Final[dict[str, Any]] = {
 MOVE: Final[dict[str, Any]] = {
     "responses": {
         200: _answer("It was moved.", _MOVED, MOVED),
-        **_problems(*_ALL, 404, 408, 409, 413, 501, 504),
+        **_problems(*_ALL, 404, 408, 409, 413, 415, 501, 504),
     },
     "openapi_extra": {"security": _SECURITY},
 }

@@ -43,6 +43,7 @@ TITLES: Final = {
     "refused": "The request's state does not allow it",
     "too_large": "The request is too large",
     "unsupported_media_type": "This content type is not taken here",
+    "unsupported_encoding": "Bodies are taken without an encoding",
     "another_payload": "The key belongs to a request with another payload",
     "too_many_requests": "Too many requests of this API key",
     "not_configured": "This gateway has not been given what that needs",

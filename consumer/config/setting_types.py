@@ -10,8 +10,8 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 from pydantic_settings import NoDecode
 
 from feedback.contract.headers import LONGEST_DELAY
+from feedback.contract.topics import check_topic
 
-TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 SENDER = re.compile(r"[a-zA-Z0-9._-]{1,100}")
 
 
@@ -29,11 +29,8 @@ def _each_once(values: list[str]) -> list[str]:
 
 
 def _topic_name(value: str) -> str:
-    # A name that begins with ^ would be taken for a pattern of names.
-    if value and (not TOPIC.fullmatch(value) or value in (".", "..")):
-        raise ValueError(
-            f"{value!r} is no topic's name: 1 to 249 letters, digits, dots, underscores and hyphens"
-        )
+    if value:
+        check_topic(value)
     return value
 
 

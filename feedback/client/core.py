@@ -21,7 +21,7 @@ from feedback.client.own_statuses import OwnStatuses
 from feedback.client.pending import Submission, Submissions, accepted
 from feedback.client.producer import brokers, lasting
 from feedback.client.send_clock import SendClock
-from feedback.client.settings import given, store_of
+from feedback.client.settings import answer_timeouts_of, given, store_of, topic_of
 from feedback.client.subscriptions import Subscriptions
 from feedback.client.waiter import CautiousReader, StatusWaiter
 from feedback.contract.ids import uuid7
@@ -64,9 +64,11 @@ class ClientCore:
         spans = TRACING.spans()
         kafka = brokers(kafka)
         self._calls = OwnCalls()
+        if results_topic:
+            topic_of("results_topic", results_topic)
         self._subscriptions = Subscriptions(kafka, results_topic, self._calls)
-        self._topic = given("topic", topic)
-        self._answer_timeouts = dict(answer_timeouts or {})
+        self._topic = topic_of("topic", topic)
+        self._answer_timeouts = answer_timeouts_of(answer_timeouts)
         self._queue_timeout = queue_timeout
         self._channel = f"{prefix}:hints:{uuid7()}" if hints else None
         outages = OutageLog()

@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping
 from typing import Any, Final
 
+from feedback.contract.topics import check_topic
 from feedback.errors import ConfigurationError
 from feedback.status.opening import open_store
 from feedback.status.store import StatusStore
@@ -75,6 +76,26 @@ def given(name: str, value: str) -> str:
     if not value:
         raise ConfigurationError(f"{name} is empty: the client needs one")
     return value
+
+
+def topic_of(name: str, value: str) -> str:
+    """The value of a client's argument. Raises ConfigurationError for what is no topic's name."""
+    try:
+        check_topic(given(name, value))
+    except ValueError as error:
+        raise ConfigurationError(f"{name}: {error}") from None
+    return value
+
+
+def answer_timeouts_of(value: Mapping[str, Any] | None) -> dict[str, float]:
+    """The value of a client's argument. Raises ConfigurationError where a time-out can be none."""
+    timeouts = dict(value or {})
+    for kind, seconds in timeouts.items():
+        if not (isinstance(seconds, int | float) and seconds > 0):
+            raise ConfigurationError(
+                f"answer_timeouts: of {kind!r} it is {seconds!r}; give a positive number of seconds"
+            )
+    return timeouts
 
 
 def store_of(redis: str | StatusStore, prefix: str) -> StatusStore:

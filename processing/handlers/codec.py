@@ -87,7 +87,13 @@ def _with_own_fingerprint(
         if isinstance(mark, str):
             mark = mark.encode()
         elif not isinstance(mark, bytes):
-            mark = canonical(mark)
+            try:
+                mark = canonical(mark)
+            except ValueError as error:
+                raise ValueError(
+                    f"fingerprint= of {type!r} returned {mark.__class__.__name__}; return text,"
+                    f" bytes or a JSON value ({error})"
+                ) from None
         # The function may have changed what it was given.
         return again(payload or b""), digest_bytes(type, mark)
 

@@ -121,8 +121,11 @@ def _time(raw: RawMessage) -> float:
         return raw.timestamp / 1000
 
 
-def _check_due(not_before: datetime, id: str) -> None:
+def _check_due(not_before: object, id: str) -> None:
     """As ce_notbefore is checked, which it becomes where the request waits."""
+    if not isinstance(not_before, datetime):
+        kind = not_before.__class__.__name__
+        raise Malformed(f"the decoder's not_before is {kind}, not a datetime", id)
     if not_before.tzinfo is None:
         raise Malformed("the decoder's not_before has no time zone", id)
     if is_too_far(not_before.timestamp()):

@@ -6,11 +6,13 @@ import functools
 import inspect
 import typing
 from collections.abc import Callable, Mapping
+from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 from pydantic import TypeAdapter
 
-from feedback.contract.headers import is_too_far
+from feedback.contract.headers import check_name, is_too_far
+from feedback.errors import Malformed
 from processing.handlers.annotations import (
     Shape,
     UnusableAnnotation,
@@ -169,14 +171,30 @@ class Handler:
 
         Raises ValueError for a time that cannot be meant, and whatever the function raised.
         """
-        due = None if self.not_before is None else self.not_before(payload)
+        due: object = None if self.not_before is None else self.not_before(payload)
         if due is None:
             return None
-        if due.tzinfo is None:
-            raise ValueError(f"not_before= returned {due}, which has no time zone")
+        if not isinstance(due, datetime) or due.tzinfo is None:
+            raise self._returned("not_before=", due, "a datetime with a time zone, or None")
         if is_too_far(due.timestamp()):
-            raise ValueError(f"not_before= returned {due}, more than ten years ahead")
+            raise self._returned("not_before=", due, "a time at most ten years ahead")
         return due.timestamp()
+
+    def reference(self, payload: Any) -> str | None:
+        """Under which a payload coalesces, as `coalesce=` says. Raises as due() does."""
+        found: object = None if self.coalesce is None else self.coalesce(payload)
+        if found is None:
+            return None
+        if not isinstance(found, str):
+            raise self._returned("coalesce=", found, "text, or None")
+        try:
+            return check_name("it", found)
+        except Malformed as error:
+            raise self._returned("coalesce=", found, f"what may be a reference ({error})") from None
+
+    def _returned(self, option: str, found: object, wanted: str) -> ValueError:
+        what = found if isinstance(found, datetime) else found.__class__.__name__
+        return ValueError(f"{self.place}: {option} returned {what}; return {wanted}")
 
     def bind(self, resources: Mapping[str, Any]) -> None:
         """Make the call plan with these resources; raises RegistrationError."""

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from feedback.contract.envelope import Envelope, read
 from feedback.contract.fingerprint import fingerprint
-from feedback.contract.headers import check_name
 from feedback.contract.payloads import NoMemoryToParse
 from feedback.contract.record import CLAIM, TOPIC, Record, claim_token, is_due
 from feedback.contract.states import (
@@ -164,9 +163,8 @@ def _hold(task: Task, handler: Handler, envelope: Envelope, limits: Limits) -> N
     if due is not None:
         _delay(task, due, limits)
     elif handler.coalesce is not None:
-        reference = options.reference or handler.coalesce(task.hand_out())
-        if reference is not None:
-            task.reference = check_name("the reference", reference)
+        task.reference = options.reference or handler.reference(task.hand_out())
+        if task.reference is not None:
             task.end(Outcome(State.WAITING, COALESCING))
     if task.claim is not None:
         # Only where nobody has decided it before: its row will tell.

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from feedback import (
+    AsyncClient,
     Client,
 )
 from feedback.client.settings import settings_from
@@ -36,6 +37,29 @@ def test_a_client_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
         assert client._topic == "others"
         assert client._store.prefix == "oncepool"  # type: ignore[attr-defined]
         assert client._channel is None
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+@pytest.mark.parametrize(
+    "options, said",
+    [
+        ({"topic": "a b"}, "topic: 'a b' is no topic's name"),
+        ({"topic": ".."}, "topic: '..' is no topic's name"),
+        ({"topic": ""}, "topic is empty"),
+        ({"topic": "^a"}, "topic: '\\^a' is no topic's name"),
+        ({"results_topic": "x" * 250}, "results_topic: 'x+' is no topic's name"),
+        ({"answer_timeouts": {"a": -1}}, "answer_timeouts: of 'a' it is -1; give a positive"),
+        ({"answer_timeouts": {"a": 1, "b": 0}}, "answer_timeouts: of 'b' it is 0"),
+        ({"answer_timeouts": {"a": float("nan")}}, "answer_timeouts: of 'a' it is nan"),
+        ({"answer_timeouts": {"a": "60"}}, "answer_timeouts: of 'a' it is '60'"),
+    ],
+)
+def test_arguments_that_no_client_can_have_are_named(
+    kind: type[Client | AsyncClient], options: dict[str, Any], said: str
+) -> None:
+    given = {"kafka": "localhost:1", "redis": MemoryStatusStore(), "topic": "requests"}
+    with pytest.raises(ConfigurationError, match=said):
+        kind(**given | options)
 
 
 def test_librdkafka_properties_of_the_environment() -> None:

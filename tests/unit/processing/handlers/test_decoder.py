@@ -62,6 +62,7 @@ def test_bytes_key_and_skip() -> None:
             "not_before has no time zone",
             "1",
         ),
+        (Message("1", "t", {}, not_before=5), "not_before is int", "1"),  # type: ignore[arg-type]
         (
             Message("1", "t", {}, not_before=datetime.max.replace(tzinfo=UTC)),
             "not_before is 9999-12-31 .*, more than ten years ahead",

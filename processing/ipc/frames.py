@@ -64,6 +64,11 @@ class Suspect(NamedTuple):
     unclear: int = 0
     """Starts of it alone whose COMMIT had no answer, though the database could be reached."""
 
+    @property
+    def decided(self) -> bool:
+        """Its end is known but for the journal's word: looked up it is, but not run again."""
+        return self.verdict is not None and self.verdict != ASK
+
 
 # To every child
 

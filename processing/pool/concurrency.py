@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 from feedback.contract.record import kind_of
 
 if TYPE_CHECKING:
-    from processing.pool.chunk import Chunk
+    from processing.pool.chunk import Chunk, Held
 
 Place = TypeVar("Place")
 """What stands in a queue: a lane, or a record without one."""
@@ -57,6 +57,13 @@ class Concurrency(Generic[Place]):
         """The same for a suspect: one may always go, as it has to be settled."""
         most = self.most.get(kind)
         return most is None or self.in_flight[kind] < max(1, most)
+
+    def room_for(self, held: Held, chunk: Chunk) -> bool:
+        """The same for a record that waits; what is only to be looked up needs none."""
+        kind = kind_of(held.record)
+        if held.suspect is None:
+            return self.room(kind, chunk)
+        return held.suspect.decided or self.room_for_suspect(kind)
 
     def taken(self, kind: str, chunk: Chunk) -> None:
         """A record of that type went into a chunk: the others have their turn next."""

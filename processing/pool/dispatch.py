@@ -48,7 +48,7 @@ class Dispatch:
         return actions
 
     def _fill(self) -> list[Action]:
-        actions, calls_first = [], False
+        actions, calls_first = self._decided(), False
         if self._calls.at_once:
             actions += self._calls.plan(self._chunk_for, self._send)
             calls_first = self._calls.in_turn
@@ -61,6 +61,19 @@ class Dispatch:
                 break
             actions.append(self._send(worker, chunk))
         return actions + self._prefetch(takers, calls_first=calls_first)
+
+    def _decided(self) -> list[Action]:
+        """Looks up what dead workers left, where that is all: its sender need not wait for more."""
+        actions: list[Action] = []
+        for worker in self._crew.all.values():
+            if not self._lanes.alone_waits:
+                break
+            if worker.takes_chunks and not worker.chunks:
+                chunk = self._chunk_for(worker)
+                if not self._lanes.take_decided(chunk):
+                    break
+                actions.append(self._send(worker, chunk))
+        return actions
 
     def _tries(self) -> list[Action]:
         """Chunks without records: a worker that has lost the database connects for one."""
@@ -113,9 +126,10 @@ class Dispatch:
     def _send(self, worker: Worker, chunk: Chunk) -> Send:
         self._next_chunk += 1
         worker.chunks.append(chunk)
-        if chunk.seat is None:
-            self._shares.served(ALONE if chunk.alone else QUICK, chunk.seconds)
-        self._calls.served(chunk)
+        if chunk.suspect is None or not chunk.suspect.decided:
+            if chunk.seat is None:
+                self._shares.served(ALONE if chunk.alone else QUICK, chunk.seconds)
+            self._calls.served(chunk)
         if self._wants.hand:
             chunk.due = sum(map(is_due, chunk.records))
         frame = RunChunk(

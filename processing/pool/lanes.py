@@ -147,6 +147,14 @@ class Lanes:
             filling.take_limited()
         return self._taken(chunk)
 
+    def take_decided(self, chunk: Chunk) -> bool:
+        """Puts a suspect into a chunk that only has to be looked up; False when there is none."""
+        alone = self._queues.alone
+        if (share := alone.decided) is not None:
+            self._take_first(alone.take_at(share), chunk)
+            alone.served(share, chunk.seconds)
+        return self._taken(chunk)
+
     def take_alone(self, chunk: Chunk) -> bool:
         """Puts one record that goes alone into a chunk; False when there is none.
 
@@ -203,13 +211,9 @@ class Lanes:
 
     def _take_first(self, place: Place, chunk: Chunk) -> bool:
         held = place if isinstance(place, Held) else self._table.held[place][0]
-        kind = kind_of(held.record)
-        if held.suspect is not None:
-            room = self._limited.room_for_suspect(kind)
-        else:
-            room = self._limited.room(kind, chunk)
-        if not room:
+        if not self._limited.room_for(held, chunk):
             return False
+        kind = kind_of(held.record)
         chunk.add(held)
         chunk.size = record_size(held.record)
         chunk.suspect = held.suspect
@@ -320,10 +324,7 @@ class Lanes:
         records: list[Record] = []
         for place in self._queues.alone.take(kinds) if kinds else ():
             if isinstance(place, Held):
-                if place.suspect is None:
-                    records.append(place.record)
-                else:
-                    self._queues.put_loose(place)
+                records.append(place.record)
                 continue
             held = self._table.held[place]
             while held and held[0].suspect is None and kind_of(held[0].record) in kinds:

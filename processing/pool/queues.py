@@ -84,7 +84,7 @@ class Queues:
         elif kind in self.beside and not first.apart:
             self.calls.put(share_of(first.record), place)
         elif isinstance(place, Held) or self.goes_alone(first):
-            self.alone.put(share_of(first.record), place)
+            self.alone.put(share_of(first.record, first.suspect), place)
         else:
             self.quick.append(place)
 
@@ -97,7 +97,8 @@ class Queues:
         if self._waits(held):
             self._keep_back(held, held)
         elif held.apart:
-            self.alone.put(share_of(held.record), held, first=held.suspect is not None)
+            share = share_of(held.record, held.suspect)
+            self.alone.put(share, held, first=share.suspect)
         elif kind in self.beside and kind not in self.limited.most:
             self.calls.put(share_of(held.record), held, first=True)
         elif kind in self.beside:
@@ -196,7 +197,7 @@ class Queues:
                 tried |= mine
                 if not isinstance(place, Held):
                     lanes.add(place)
-                self.alone.put(share_of(first.record), place, first=True)
+                self.alone.put(share_of(first.record, first.suspect), place, first=True)
         self.unended = waited_for  # of others nothing is left here
         return lanes
 
@@ -242,7 +243,7 @@ class Queues:
             tried = True
             if not isinstance(place, Held):
                 lanes.add(place)
-            self.alone.put(share_of(first.record), place)
+            self.alone.put(share_of(first.record, first.suspect), place)
         return lanes, tried
 
     def first_of(self, place: Place) -> Held:
@@ -286,7 +287,8 @@ class Queues:
         """Whether there is room for anything in `alone`: of limited types it holds suspects."""
         if not self.limited.most:
             return bool(self.alone.waiting)
-        return any(self.limited.room_for_suspect(kind) for kind, _ in self.alone.waiting)
+        room = self.limited.room_for_suspect
+        return any(share.decided or room(share.kind) for share in self.alone.waiting)
 
     def clear_suspects(self) -> list[Held]:
         """Takes out what goes alone; returns the suspects without a lane."""

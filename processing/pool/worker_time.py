@@ -12,9 +12,10 @@ from collections import deque
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from heapq import heappop, heappush
 from operator import itemgetter
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from feedback.contract.record import TYPE, Record, is_due, kind_of
+from processing.ipc.frames import Suspect
 
 _type_of: Final = itemgetter(TYPE)
 
@@ -22,10 +23,20 @@ Key = TypeVar("Key", bound=Hashable)
 Place = TypeVar("Place")
 """What stands in a queue: a lane, or a record without one."""
 
-Share: TypeAlias = tuple[str, bool]
-"""A kind, from Kafka or from the waiting queue: neither may keep the other waiting."""
 
-_Turn: TypeAlias = tuple[float, int, Share]
+class QueueShare(NamedTuple):
+    """Requests of which none may keep those of another share waiting."""
+
+    kind: str
+    due: bool
+    """They are from the waiting queue, not from Kafka."""
+    suspect: bool = False
+    """They have to be looked up first."""
+    decided: bool = False
+    """They only have to be looked up, which takes no time: before all others, and not counted."""
+
+
+_Turn: TypeAlias = tuple[float, int, QueueShare]
 """The clock of a share when it began to wait or was served last, and how many did before."""
 
 CHUNK_SECONDS: Final = 0.05
@@ -42,6 +53,9 @@ ANSWERED: Final = 0.0005
 
 MOST_REMEMBERED: Final = 1000
 """Shares whose clocks are kept at most: anybody can make up types."""
+
+NEVER_SERVED: Final = float("-inf")
+"""The clock of those that go before all others."""
 
 MOST_KINDS: Final = 10_000
 """Kinds whose seconds are known at once, for the same reason."""
@@ -163,9 +177,10 @@ class TimeShares(Generic[Key]):
         self._clocks = {key: clock for key, clock in self._clocks.items() if clock > self._now}
 
 
-def share_of(record: Record) -> Share:
+def share_of(record: Record, suspect: Suspect | None = None) -> QueueShare:
     """Whose turn a record needs."""
-    return kind_of(record), is_due(record)
+    decided = suspect is not None and suspect.decided
+    return QueueShare(kind_of(record), is_due(record), suspect is not None, decided)
 
 
 class AloneQueue(Generic[Place]):
@@ -176,20 +191,26 @@ class AloneQueue(Generic[Place]):
     """
 
     def __init__(self) -> None:
-        self.waiting: dict[Share, deque[Place]] = {}
+        self.waiting: dict[QueueShare, deque[Place]] = {}
         """None of them is empty."""
-        self._shares: TimeShares[Share] = TimeShares()
+        self._shares: TimeShares[QueueShare] = TimeShares()
         self._turns: list[_Turn] = []
         """A heap: of each share that waits its turn, and others that are over."""
-        self._turn_of: dict[Share, _Turn] = {}
+        self._turn_of: dict[QueueShare, _Turn] = {}
         self._count = 0
 
     @property
     def kinds(self) -> set[str]:
         """Kinds of which something waits."""
-        return {kind for kind, _ in self.waiting}
+        return {share.kind for share in self.waiting}
 
-    def put(self, share: Share, place: Place, *, first: bool = False) -> None:
+    @property
+    def decided(self) -> QueueShare | None:
+        """One that goes before all others, where such a one waits."""
+        first = next(self.shares(), None)
+        return first if first is not None and first.decided else None
+
+    def put(self, share: QueueShare, place: Place, *, first: bool = False) -> None:
         """A place waits, behind the others of its share or before them."""
         queue = self.waiting.get(share)
         if queue is None:
@@ -199,7 +220,7 @@ class AloneQueue(Generic[Place]):
                 self._turns = sorted(self._turn_of.values())
         (queue.appendleft if first else queue.append)(place)
 
-    def shares(self) -> Iterator[Share]:
+    def shares(self) -> Iterator[QueueShare]:
         """Those that wait, the one that had least first, then the one that waits longest.
 
         While this goes on nothing may be put; of the share that came last places may be taken.
@@ -216,7 +237,7 @@ class AloneQueue(Generic[Place]):
                 if self._turn_of.get(turn[-1]) is turn:
                     heappush(self._turns, turn)
 
-    def take_at(self, share: Share, index: int = 0) -> Place:
+    def take_at(self, share: QueueShare, index: int = 0) -> Place:
         """Takes out a place of a share that waits."""
         queue = self.waiting[share]
         place = queue[index]
@@ -225,9 +246,10 @@ class AloneQueue(Generic[Place]):
             self._drop(share)
         return place
 
-    def served(self, share: Share, seconds: float) -> None:
+    def served(self, share: QueueShare, seconds: float) -> None:
         """A place that was taken out keeps a worker so long."""
-        self._shares.served(share, seconds)
+        if not share.decided:
+            self._shares.served(share, seconds)
         if share in self.waiting:
             self._set_turn(share)
 
@@ -240,8 +262,8 @@ class AloneQueue(Generic[Place]):
                     self._drop(share)
 
     def take(self, kinds: Collection[str]) -> list[Place]:
-        """Takes out all that waits of these kinds."""
-        shares = [(kind, due) for kind in kinds for due in (False, True)]
+        """Takes out all that waits of these kinds, but for suspects."""
+        shares = [QueueShare(kind, due) for kind in kinds for due in (False, True)]
         return [place for share in shares if share in self.waiting for place in self._drop(share)]
 
     def places(self) -> list[Place]:
@@ -256,13 +278,14 @@ class AloneQueue(Generic[Place]):
         self._turn_of.clear()
         return places
 
-    def _drop(self, share: Share) -> deque[Place]:
+    def _drop(self, share: QueueShare) -> deque[Place]:
         del self._turn_of[share]
         return self.waiting.pop(share)
 
-    def _set_turn(self, share: Share) -> None:
+    def _set_turn(self, share: QueueShare) -> None:
         """A share waits, or was served: where it stands among the others."""
         self._count += 1
-        turn = (self._shares.clock(share), self._count, share)
+        clock = NEVER_SERVED if share.decided else self._shares.clock(share)
+        turn = (clock, self._count, share)
         self._turn_of[share] = turn
         heappush(self._turns, turn)

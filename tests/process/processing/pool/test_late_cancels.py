@@ -34,3 +34,16 @@ def test_a_cancel_hits_no_later_run_of_its_id(make: Callable[..., Workers]) -> N
     workers.cancel("again", "by ann", chunks(workers)["again"])
     workers.finish()
     assert workers.states()["again"] == ("cancelled", "cancelled")
+
+
+def test_an_end_that_is_known_waits_for_no_fresh_request(make: Callable[..., Workers]) -> None:
+    """Both workers have long runs, and another one of another type waits already."""
+    workers = make(workers=2)
+    workers.start()
+    workers.submit("first", "second", do="hang", ce_timeout="60")
+    workers.until(lambda: chunks(workers).keys() == {"first", "second"})
+    workers.submit("third", do="heed", kind="fragile.call")
+    workers.cancel("first", "by ann", chunks(workers)["first"])
+    workers.until(lambda: "third" in workers.states())
+    assert workers.states()["first"] == ("cancelled", "cancelled")
+    assert "second" in chunks(workers)

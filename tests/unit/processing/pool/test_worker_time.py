@@ -19,6 +19,7 @@ from processing.pool.worker_time import (
     MOST_REMEMBERED,
     AloneQueue,
     Costs,
+    QueueShare,
     TimeShares,
     done_by_kind,
 )
@@ -195,13 +196,13 @@ def test_a_kind_that_got_quick_waits_no_longer_for_its_turn_and_another_does() -
     assert ran == [["a", "a"], ["b"], ["c"], ["b"]]
 
 
-def waiting_in_turn(queue: AloneQueue[int]) -> list[tuple[str, bool]]:
+def waiting_in_turn(queue: AloneQueue[int]) -> list[QueueShare]:
     return list(queue.shares())
 
 
 def test_shares_go_by_what_they_had_then_by_how_long_they_wait() -> None:
     queue: AloneQueue[int] = AloneQueue()
-    a, b, c = ("a", False), ("a", True), ("c", False)
+    a, b, c = QueueShare("a", False), QueueShare("a", True), QueueShare("c", False)
     for number, share in enumerate((a, b, c, a)):
         queue.put(share, number)
     assert waiting_in_turn(queue) == [a, b, c]
@@ -220,13 +221,13 @@ def test_shares_go_by_what_they_had_then_by_how_long_they_wait() -> None:
 
 def test_turns_that_are_over_are_not_kept() -> None:
     queue: AloneQueue[int] = AloneQueue()
-    queue.put(("slow", False), 0)
-    queue.served(("slow", False), 1000.0)
+    queue.put(QueueShare("slow", False), 0)
+    queue.served(QueueShare("slow", False), 1000.0)
     for number in range(5 * MOST_REMEMBERED):
         queue.remove(number)
-        queue.put(("slow", False), number + 1)
+        queue.put(QueueShare("slow", False), number + 1)
     assert len(queue._turns) <= MOST_REMEMBERED + 3
-    assert waiting_in_turn(queue) == [("slow", False)]
+    assert waiting_in_turn(queue) == [QueueShare("slow", False)]
 
 
 def test_what_no_handler_runs_for_says_nothing_of_what_others_take() -> None:

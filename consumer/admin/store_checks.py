@@ -16,6 +16,7 @@ from feedback.errors import JournalError, SchemaMissing
 from feedback.journal.connections import open_connection
 from feedback.journal.migrations import check_schema
 from feedback.journal.probe import try_write
+from feedback.status.redis_connections import open_pool
 
 CONNECT_TIMEOUT: Final = 5
 _KEY_STAYS: Final = 10
@@ -52,9 +53,7 @@ def check_database(settings: Settings) -> list[Finding]:
 def check_redis(settings: Settings) -> list[Finding]:
     """Redis answers, takes writes and does not throw statuses away."""
     found: list[Finding] = []
-    client = redis.Redis.from_url(
-        settings.redis_url, socket_timeout=CONNECT_TIMEOUT, socket_connect_timeout=CONNECT_TIMEOUT
-    )
+    client = redis.Redis.from_pool(open_pool(settings.redis_url, CONNECT_TIMEOUT))
     try:
         client.ping()
         found += _kind_of_redis(client.info())

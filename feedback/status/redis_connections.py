@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import time
 import weakref
 from collections.abc import Iterator
@@ -11,11 +12,37 @@ from queue import Empty, SimpleQueue
 from typing import Any, Final
 
 import redis
+from redis.backoff import NoBackoff
+from redis.maint_notifications import MaintNotificationsConfig
+from redis.retry import Retry
 
 from feedback.bell import Bell
 from feedback.errors import StoreUnavailable
 
 _LOOK: Final = 0.05  # seconds until who waits for a connection sees that one has been given up
+
+_KEEPALIVE: Final = {socket.TCP_KEEPIDLE: 15, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 3}
+
+
+def open_pool(url: str, timeout: float) -> redis.ConnectionPool:
+    """Connections that give up soon and try nothing twice; each is made on its first use.
+
+    All of this product are made here. What one protocol lets pass another may refuse, as a password
+    that the server does not have, and a check has to meet what those meet that write statuses.
+    """
+    options: dict[str, Any] = {"socket_keepalive_options": _KEEPALIVE}
+    if url.startswith("unix:"):
+        options = {}
+    # The defaults of redis-py try ten times and wait 5 s: one call could hang for a minute.
+    return redis.ConnectionPool.from_url(
+        url,
+        socket_timeout=timeout,
+        socket_connect_timeout=timeout,
+        retry=Retry(NoBackoff(), 0),
+        protocol=2,
+        maint_notifications_config=MaintNotificationsConfig(enabled=False),
+        **options,
+    )
 
 
 class _Slot:

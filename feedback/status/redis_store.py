@@ -7,17 +7,12 @@ replies never get out of step; a time-out closes the connection.
 
 from __future__ import annotations
 
-import socket
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from datetime import datetime
-from typing import Any
 
 import redis
-from redis.backoff import NoBackoff
-from redis.maint_notifications import MaintNotificationsConfig
-from redis.retry import Retry
 
 from feedback.errors import StoreUnavailable
 from feedback.status.redis_commands import (
@@ -27,7 +22,7 @@ from feedback.status.redis_commands import (
     status_commands,
     time_text,
 )
-from feedback.status.redis_connections import RedisConnections
+from feedback.status.redis_connections import RedisConnections, open_pool
 from feedback.status.status import Status, StatusWrite
 from feedback.status.store import Hints, decode_or_none
 
@@ -35,7 +30,6 @@ _SLICE = 500  # commands, or keys of an MGET, sent at once
 _SLICE_BYTES = 1 << 20
 _UNKNOWN = ("unknown command", "no permissions")
 """What a server says that has no MSETEX, or does not let this user have it."""
-_KEEPALIVE = {socket.TCP_KEEPIDLE: 15, socket.TCP_KEEPINTVL: 5, socket.TCP_KEEPCNT: 3}
 
 
 class RedisStatusStore:
@@ -58,19 +52,7 @@ class RedisStatusStore:
         self._key_prefix = f"{prefix}:status:".encode()
         self._together = True
         """Until the server says that it cannot set many keys at once, as older ones."""
-        options: dict[str, Any] = {"socket_keepalive_options": _KEEPALIVE}
-        if url.startswith("unix:"):
-            options = {}
-        # The defaults of redis-py try ten times and wait 5 s: one call could hang for a minute.
-        self._origin = redis.ConnectionPool.from_url(
-            url,
-            socket_timeout=timeout,
-            socket_connect_timeout=timeout,
-            retry=Retry(NoBackoff(), 0),
-            protocol=2,
-            maint_notifications_config=MaintNotificationsConfig(enabled=False),
-            **options,
-        )
+        self._origin = open_pool(url, timeout)
         self._connections = RedisConnections(self._origin, max_connections)
 
     def write(self, writes: Sequence[StatusWrite]) -> None:

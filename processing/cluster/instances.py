@@ -11,8 +11,8 @@ from typing import Any
 
 import orjson
 import redis
-from redis.backoff import NoBackoff
-from redis.retry import Retry
+
+from feedback.status.redis_connections import open_pool
 
 TIMEOUT = 0.25
 FORGOTTEN_AFTER = 3600.0
@@ -26,9 +26,7 @@ _NUMBERS = ("workers_wanted", "health_port")
 
 def connect(url: str) -> redis.Redis:
     """A client that gives up soon and tries nothing twice."""
-    return redis.Redis.from_url(
-        url, socket_timeout=TIMEOUT, socket_connect_timeout=TIMEOUT, retry=Retry(NoBackoff(), 0)
-    )
+    return redis.Redis.from_pool(open_pool(url, TIMEOUT))
 
 
 def product_version() -> str:

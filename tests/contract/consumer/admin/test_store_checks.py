@@ -17,6 +17,7 @@ from consumer.config.loader import load_settings
 from consumer.config.settings import Settings
 from feedback.errors import StoreUnavailable
 from feedback.journal.migrations import migrate
+from feedback.status.redis_store import RedisStatusStore
 from processing.cluster.limits import RedisLimitsStore, Setting
 from tests.support.journal import Journal
 from tests.support.own_database import OwnDatabase
@@ -112,6 +113,20 @@ def test_a_user_that_may_not_write_is_told_so(valkey: PrivateValkey) -> None:
 
     [(_, advice)] = wrong(check_redis(settings(redis_url=url.replace("hid", "other"))))
     assert "user and password" in advice
+
+
+def test_a_password_that_redis_does_not_have_is_wrong_for_all_who_connect(
+    valkey: PrivateValkey,
+) -> None:
+    """As it is for those who write statuses."""
+    given = settings(redis_url=valkey.url.replace("redis://", "redis://:hid@"))
+    with pytest.raises(StoreUnavailable):
+        RedisStatusStore(given.redis_url).read(["a"])
+    [(_, advice)] = wrong(check_redis(given))
+    assert "user and password" in advice
+    with pytest.raises(StoreUnavailable) as caught, limits_redis(given) as client:
+        RedisLimitsStore(client, given.redis_prefix).change({Setting("paused", "a"): 1})
+    assert "redis_url" in str(caught.value)
 
 
 def test_limits_that_a_full_redis_refuses_are_not_said_to_be_unanswered(

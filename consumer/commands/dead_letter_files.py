@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -24,6 +23,7 @@ from consumer.commands.dead_letter_options import (
 from consumer.commands.operator import YesOption, batches, complain, confirm
 from consumer.commands.options import DATABASE, JsonOption, with_settings
 from consumer.commands.output import EXIT_FAILED, counted, fail, print_json, say
+from consumer.config.replacing import SHARED, replacing
 from consumer.config.settings import Settings
 from feedback.journal.connections import Connection, database_now
 from feedback.operations.dead_letter_files import export_lines, export_parts, identity, import_lines
@@ -35,6 +35,7 @@ OVERLAP = timedelta(minutes=15)
 """How long after its time, by the database's clock, an entry may still appear: its transaction has
 to end first, and the clock of its worker may be behind."""
 STDIO = "-"
+STDOUT = frozenset({STDIO, "/dev/stdout"})
 
 
 @with_settings(*DATABASE)
@@ -62,7 +63,7 @@ def export(
     if follow:
         _follow(settings, file, chosen)
         return
-    if file != STDIO and Path(file).exists():
+    if file not in STDOUT and Path(file).is_file():
         confirm(f"{file} is there already. Overwrite it?", yes=yes)
     with connect(settings) as connection, _replacing(file) as out:
         schema = settings.database_schema
@@ -136,7 +137,7 @@ def _follow(settings: Settings, file: str, chosen: dict[str, Any]) -> None:
         stack.enter_context(suppress(KeyboardInterrupt))
         out, seen = (
             (typer.get_binary_stream("stdout"), set[DeadLetterRef]())
-            if file == STDIO
+            if file in STDOUT
             else _continued(stack, file)
         )
         follower = Follower(out, seen, chosen, settings.database_schema)
@@ -155,39 +156,57 @@ def _follow(settings: Settings, file: str, chosen: dict[str, Any]) -> None:
 
 
 def _continued(stack: ExitStack, file: str) -> tuple[BinaryIO, set[DeadLetterRef]]:
-    """The file, to append to, and what it has. A line that a crash cut off is removed."""
+    """The file, to append to, and what it has. A line that a crash cut off is removed.
+
+    What is no regular file has nothing to go on from.
+    """
+    path = Path(file)
+    plain = path.is_file() or not path.exists()
     try:
-        out = stack.enter_context(Path(file).open("ab+"))  # noqa: SIM115 - closed with the stack
+        out = stack.enter_context(path.open("ab+" if plain else "wb"))
+        return out, _read_back(out, file) if plain else set()
     except OSError as error:
         fail(f"{file} can't be written: {error.strerror}")
+
+
+def _read_back(out: BinaryIO, file: str) -> set[DeadLetterRef]:
+    """What an export has. Its last line is completed or removed where it has no end."""
     out.seek(0)
-    whole, seen = 0, set[DeadLetterRef]()
+    whole, seen, last, strange = 0, set[DeadLetterRef](), b"", False
     for line in out:
+        place = identity(line)
+        if place is not None:
+            seen.add(place)
         if line.endswith(b"\n"):
             whole += len(line)
-            place = identity(line)
-            if place is not None:
-                seen.add(place)
-    out.truncate(whole)
-    return out, seen
+            strange |= place is None
+        else:
+            last = line
+    if last and identity(last) is not None:
+        out.write(b"\n")
+    elif last:
+        if strange or not last.startswith(b"{"):
+            fail(f"{file} is no export, and its last line has no end: give another name")
+        out.truncate(whole)
+    return seen
 
 
 @contextmanager
 def _replacing(file: str) -> Iterator[BinaryIO]:
-    """Writes beside the file and takes its place at the end, so a failure leaves the old one."""
-    if file == STDIO:
+    """Takes the place of a file at the end; what is no regular file is written as it is."""
+    if file in STDOUT:
         yield typer.get_binary_stream("stdout")
         return
     path = Path(file)
-    beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
-        with beside.open("wb") as out:
-            yield out
-        beside.replace(path)
+        if path.exists() and not path.is_file():
+            with path.open("wb") as out:
+                yield out
+        else:
+            with replacing(path, SHARED) as out:
+                yield out
     except OSError as error:
         fail(f"{file} can't be written: {error.strerror}")
-    finally:
-        beside.unlink(missing_ok=True)
 
 
 @contextmanager

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import fcntl
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from consumer.config.gateway_keys import GatewayKey, in_toml
 from consumer.config.loader import TomlFile
+from consumer.config.replacing import PRIVATE, replacing
 from consumer.config.settings import Settings
 from consumer.errors import ConfigError
 
@@ -56,24 +56,11 @@ def _alone(directory: Path) -> Iterator[None]:
 
 
 def _replace(path: Path, text: str) -> None:
-    """In one go, with the owner and the rights of the file that was there. Raises ConfigError."""
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    made = Path(name)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(descriptor)
-        _check(made, path)
-        if path.exists():
-            old = path.stat()
-            with suppress(PermissionError):
-                os.chown(made, old.st_uid, old.st_gid)
-            made.chmod(old.st_mode & 0o7777)
-        made.replace(path)
-    except BaseException:
-        made.unlink(missing_ok=True)
-        raise
+    """In one go. Raises ConfigError."""
+    with replacing(path, PRIVATE) as file:
+        file.write(text.encode())
+        file.flush()
+        _check(Path(file.name), path)
 
 
 def _check(made: Path, path: Path) -> None:

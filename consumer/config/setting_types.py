@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 from pydantic_settings import NoDecode
 
+from feedback.broker_addresses import check_servers
 from feedback.contract.headers import LONGEST_DELAY
 from feedback.contract.topics import check_topic
 
@@ -39,6 +40,12 @@ def _sender_name(value: str) -> str:
         raise ValueError(
             f"{value!r} is no sender's name: 1 to 100 letters, digits, dots, hyphens, underscores"
         )
+    return value
+
+
+def _servers(value: str) -> str:
+    if value:
+        check_servers(value)
     return value
 
 
@@ -91,6 +98,7 @@ Properties = Annotated[
     BeforeValidator(dotted),
     _from_json('{"client.id": "shop"}'),
 ]
+Servers = Annotated[str, AfterValidator(_servers)]
 SecondsOrZero = Annotated[float, Field(ge=0, le=_LONGEST, allow_inf_nan=False)]
 
 
@@ -101,7 +109,7 @@ class OutboxRoute(BaseModel):
 
     topic: Topic = ""
     """Without it that of clients."""
-    bootstrap_servers: str = ""
+    bootstrap_servers: Servers = ""
     """Without them kafka_bootstrap_servers."""
     redis_url: str = ""
     """Of the statuses of its consumers; without it redis_url."""

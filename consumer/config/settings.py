@@ -24,6 +24,7 @@ from consumer.config.setting_types import (
     SecondsByType,
     SecondsOrZero,
     Senders,
+    Servers,
     Topic,
     Topics,
     Types,
@@ -74,7 +75,7 @@ class Settings(BaseSettings):
     """Seconds from the signal to the end; at 90 % of them what runs is asked to give up, then it is
     killed. What has not started is the next owner's."""
 
-    kafka_bootstrap_servers: str = Field("")
+    kafka_bootstrap_servers: Servers = Field("")
     """Kafka brokers, host:port, comma separated."""
     kafka_topics: Topics = Field(default_factory=list)
     """Topics to consume, comma separated."""

@@ -10,6 +10,7 @@ from typing import Any, Final, cast
 import confluent_kafka
 
 from feedback.backoff import Breaker
+from feedback.broker_addresses import check_servers
 from feedback.broker_probe import LOST, BrokerProbe
 from feedback.client.kafka_log import OutageLog, log
 from feedback.client.settings import BROKERS
@@ -53,6 +54,11 @@ def connect(
             raise ConfigurationError(f"Kafka property {name} must not be set here: {reason}")
     if not any(given.get(name) for name in BROKERS):
         raise ConfigurationError("kafka names no broker: give host:port, or bootstrap.servers")
+    for name in BROKERS:
+        try:
+            check_servers(str(given.get(name) or "unnamed"))
+        except ValueError as error:
+            raise ConfigurationError(f"kafka: {error}") from None
     if not delivery_timeout > 0:
         raise ConfigurationError(f"delivery_timeout is {delivery_timeout}: it has to be above 0")
     properties = {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
@@ -22,6 +22,7 @@ class Refusal(NamedTuple):
     reason: str
 
 
+_ANY: Final[Mapping[str, int]] = {}
 _AGAIN: Final = "submit it under a new id to have it done again"
 _WHY: Final[dict[tuple[str, str], str]] = {
     ("retry", State.DONE): f"is done; {_AGAIN}",
@@ -60,29 +61,35 @@ def explain(
     expected: Sequence[str],
     *,
     late: Collection[str] = (),
+    runs: Mapping[str, int] = _ANY,
     schema: str,
 ) -> list[Refusal]:
     """For each id why `action` did not move it; `expected` are the states that it moves from.
 
-    Those that are `late` have expired, which is what kept them from running again.
+    Those that are `late` have expired, which is what kept them from running again. `runs` are those
+    that it was to move them in.
     """
     with connection.cursor(row_factory=dict_row) as cursor:
         rows = cursor.execute(query("why_not", schema), [list(ids)]).fetchall()
     found = {row["id"]: row for row in rows}
     return [
-        _refusal(name, found.get(name), action, expected, late=name in late) for name in sorted(ids)
+        _refusal(name, found.get(name), action, expected, late=name in late, run=runs.get(name))
+        for name in sorted(ids)
     ]
 
 
 def _refusal(
-    name: str, row: dict[str, Any] | None, action: str, expected: Sequence[str], *, late: bool
-) -> Refusal:
+    name: str, row: dict[str, Any] | None, action: str, expected: Sequence[str], *, late: bool,
+    run: int | None,
+) -> Refusal:  # fmt: skip
     if row is None:
         return Refusal(name, None, "the journal has no such request")
-    return Refusal(name, row["state"], _reason(row, action, expected, late=late))
+    return Refusal(name, row["state"], _reason(row, action, expected, late=late, run=run))
 
 
-def _reason(row: dict[str, Any], action: str, expected: Sequence[str], *, late: bool) -> str:
+def _reason(
+    row: dict[str, Any], action: str, expected: Sequence[str], *, late: bool, run: int | None
+) -> str:
     state = row["state"]
     if row["claimed"]:  # whose due time is its lease's end
         return (
@@ -93,6 +100,8 @@ def _reason(row: dict[str, Any], action: str, expected: Sequence[str], *, late: 
         if isinstance(row["due_at"], datetime):
             row = {**row, "due_at": row["due_at"].astimezone(UTC).isoformat(timespec="seconds")}
         return _WHY.get((action, state), _OTHER[action]).format_map(row)
+    if run is not None and row["run"] != run:
+        return f"is at run {row['run']}, not {run}; look at it, and try again if it is still so"
     if row["gone"]:
         return "has no payload in the journal; send it again with the same id"
     if late:

@@ -111,8 +111,8 @@ def retry(
     it: what ran meanwhile and ended in the same way is left as it is. A coalescing one is refused
     where a newer one waits under its reference, or has been started, and any that has expired.
     """
-    values = {"states": [str(state) for state in states], "action": "retry", **_seen(runs)}
-    return _move(connection, "retry_requests", ids, by, values, schema, again=True)
+    values = {"states": [str(state) for state in states], "action": "retry"}
+    return _move(connection, "retry_requests", ids, by, values, schema, runs=runs, again=True)
 
 
 def in_retry_order(connection: Connection, ids: Sequence[str], *, schema: str) -> Sequence[str]:
@@ -157,17 +157,12 @@ def resolve(
     what has expired, as in retry(). Raises ResultRefused.
     """
     if resolution == "retry":
-        values: dict[str, Any] = {
-            "states": [str(State.IN_DOUBT)],
-            "action": "resolve",
-            **_seen(runs),
-        }
-        return _move(connection, "retry_requests", ids, by, values, schema, again=True)
+        values: dict[str, Any] = {"states": [str(State.IN_DOUBT)], "action": "resolve"}
+        return _move(connection, "retry_requests", ids, by, values, schema, runs=runs, again=True)
     values = _end("resolve", State.IN_DOUBT, State(resolution), RESOLVED, results=results)
-    values |= _seen(runs)
     values["result"] = _checked(result)
     try:
-        return _move(connection, "end_requests", ids, by, values, schema)
+        return _move(connection, "end_requests", ids, by, values, schema, runs=runs)
     except (errors.UntranslatableCharacter, errors.InvalidTextRepresentation) as error:
         said = error.diag.message_detail or error.diag.message_primary or str(error)
         raise ResultRefused(f"PostgreSQL does not take this result: {said}") from None
@@ -186,20 +181,16 @@ def drop(
 
     `runs` as in retry().
     """
-    values = _end("drop", State.DEAD, State.CANCELLED, DROPPED, results=results) | _seen(runs)
-    return _move(connection, "end_requests", ids, by, values, schema)
+    values = _end("drop", State.DEAD, State.CANCELLED, DROPPED, results=results)
+    return _move(connection, "end_requests", ids, by, values, schema, runs=runs)
 
 
 def _end(action: str, start: State, end: State, code: str, *, results: bool) -> dict[str, Any]:
     """The values of a move after which nothing runs."""
     return {
         "action": action, "from_state": str(start), "to_state": str(end), "code": code,
-        "result": None, "results": results, **_seen(None),
+        "result": None, "results": results,
     }  # fmt: skip
-
-
-def _seen(runs: Runs | None) -> dict[str, Any]:
-    return {"runs": None if runs is None else write_json(dict(runs)).decode()}
 
 
 def _move(
@@ -210,12 +201,14 @@ def _move(
     values: dict[str, Any],
     schema: str,
     *,
+    runs: Runs | None = None,
     again: bool = False,
 ) -> TransitionOutcome:
     """`again`: they run again, so none that has expired, and somebody is to look for them."""
     wanted = list(dict.fromkeys(ids))
     late = expired(connection, wanted, schema=schema) if again else frozenset[str]()
-    values = {**values, **by._asdict()}
+    seen = None if runs is None else write_json(dict(runs)).decode()
+    values = {**values, "runs": seen, **by._asdict()}
     expected: Sequence[str] = values.get("states") or [values["from_state"]]
     text = query(name, schema)
 
@@ -231,7 +224,9 @@ def _move(
         if not missed:
             return []
         action = values["action"]
-        return explain(connection, missed, action, expected, late=late, schema=schema)
+        return explain(
+            connection, missed, action, expected, late=late, runs=runs or {}, schema=schema
+        )
 
     with suppress(errors.UniqueViolation), connection.transaction():
         # What fails here undoes the move: who hears of an error has moved nothing.

@@ -108,7 +108,7 @@ WHERE id = ANY (%s) AND headers @> '[["ce_expirytime"]]'
 
 -- name: why_not
 -- What keeps requests from being moved. `newer` is the id of one that coalescing prefers.
-SELECT id, state, code, superseded_by, due_at, payload IS NULL AS gone,
+SELECT id, state, code, run, superseded_by, due_at, payload IS NULL AS gone,
        state = 'waiting' AND token IS NOT NULL
            AND coalesce(lease_until, due_at) > clock_timestamp() AS claimed,
        CASE WHEN coalesce_key IS NOT NULL THEN coalesce(

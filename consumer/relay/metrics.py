@@ -106,9 +106,10 @@ def _of_loops(states: Sequence[LoopState]) -> list[MetricFamily]:
     for state in states:
         labels = (state.sender,)
         up[state.sender, state.service] = float(state.other is None)
+        outbox = state.sender, "outbox"
+        up[outbox] = min(up.get(outbox, 1.0), float(state.database is None))
         if state.sends:
             sent[labels] = state.done
-            up[state.sender, "outbox"] = float(state.database is None)
         else:  # statuses and results tell of the same rows, each end once
             ended[labels] += state.done
             again[labels] += state.again

@@ -61,11 +61,19 @@ SELECT shard FROM :schema.shards WHERE sender = %s AND shard = ANY(%s)
 FOR KEY SHARE SKIP LOCKED
 """
 
-# Where ends are written to, and more than a page's free space, so that a full disk shows.
+# All that an end is written to, whose privileges and locks it needs as an end does, and more than a
+# page's free space, so that a full disk shows.
 _PROBE: Final = """
-INSERT INTO :schema.finished (seq, created_at, settled_at, sends, id, type, sender, state,
-    fingerprint, error)
-VALUES (0, now(), now(), 0, gen_random_uuid()::text, '', %s, '', '', %s)
+WITH gone AS (
+    DELETE FROM :schema.requests WHERE false
+), kept AS (
+    INSERT INTO :schema.finished (seq, created_at, settled_at, sends, id, type, sender, state,
+        fingerprint, error)
+    VALUES (0, now(), now(), 0, gen_random_uuid()::text, '', %(sender)s, '', '', %(filling)s)
+    RETURNING id, type, sender, state
+)
+INSERT INTO :schema.inbox (id, type, sender, state)
+SELECT id, type, sender, state FROM kept WHERE %(inbox)s
 """
 _PROBE_SIZE: Final = 12_000
 _TEXTS: Final = (_PAGE, _BY_ID, _UNSENT, _FREE, _PROBE)
@@ -89,6 +97,7 @@ class Settling:
         self._statuses = None if store is None else StatusReader(store)
         self._policy = policy
         self._settled = settled
+        self._inbox = inbox
         self._lock = f"oncepool outbox answers of {schema} {sender}"
         self._writer = FindingsWriter(schema, inbox=inbox)
         self._texts = {text: in_schema(text, schema).encode() for text in _TEXTS}
@@ -104,10 +113,13 @@ class Settling:
         """Rows that were put back here to be sent once more."""
 
     def probe(self, connection: Connection) -> None:
-        """Writes a row and takes it back. Raises psycopg.Error where the outbox takes none."""
+        """Writes an end and takes it back. Raises psycopg.Error where the outbox takes none."""
         with transaction(connection), connection.transaction(force_rollback=True):
-            filling = os.urandom(_PROBE_SIZE).hex()
-            connection.execute(self._texts[_PROBE], [self._sender, filling])
+            values = {
+                "sender": self._sender, "inbox": self._inbox,
+                "filling": os.urandom(_PROBE_SIZE).hex(),
+            }  # fmt: skip
+            connection.execute(self._texts[_PROBE], values)
 
     def page(self, connection: Connection, young: float | None = None) -> bool:
         """Looks at the next rows; False where the pass is over, or another relay is at it.

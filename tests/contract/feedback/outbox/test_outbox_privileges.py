@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import NamedTuple
 
+import orjson
 import psycopg
 import pytest
+from confluent_kafka import Producer
 
 from feedback import outbox
 from feedback.outbox.checks import problems
@@ -167,3 +170,55 @@ def test_a_relay_that_loses_a_privilege_sends_nothing_that_it_could_not_mark(
         eventually(lambda: {row["state"] for row in box.rows()} == {"sent"}, 60)
     box.connection.close()
     assert sorted(ids(stack, name)) == sorted(wanted)
+
+
+@pytest.mark.parametrize("table", ["inbox", pytest.param("requests", marks=pytest.mark.long)])
+def test_an_outbox_that_takes_no_end_is_away_for_its_readers_until_it_does(
+    place: Place,
+    stack: Stack,
+    topic: Callable[..., str],
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    table: str,
+) -> None:
+    """They connect and look in between, and what they read comes again: neither ends the outage."""
+    caplog.set_level("INFO", "oncepool.relay")
+    opened: list[str] = []
+
+    def open_counted(url: str, name: str) -> Connection:
+        opened.append(name)
+        return open_connection(url, name)
+
+    box, results = Outbox(place.url, SCHEMA), topic()
+    route = Route(topic(), {"bootstrap.servers": stack.kafka}, results_topic=results)
+    relay = Relay(place.of(place.relay), {"default": route}, schema=SCHEMA, inbox=True)
+    [reader] = [loop for loop in relay._loops if not loop.state.sends]
+    with relay:
+        with psycopg.connect(place.of(place.program)) as connection:
+            outbox.add(connection, "t", {}, request_id="a")
+        eventually(lambda: box.rows()[0]["state"] == "sent", 60)
+        eventually(lambda: reader.state.database is None, 60)
+        may = "DELETE" if table == "requests" else "INSERT"
+        box.run(f"REVOKE {may} ON :schema.{table} FROM {place.relay}")
+        at = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        producer = Producer({"bootstrap.servers": stack.kafka})
+        end = {"id": "a", "type": "t", "state": "done", "code": "ok", "at": at}
+        producer.produce(results, key="a", value=orjson.dumps(end))
+        assert producer.flush(30) == 0
+        eventually(lambda: reader.state.database is not None, 60)
+        monkeypatch.setattr(loop, "open_connection", open_counted)
+        caplog.clear()
+        away = set[bool]()
+
+        def tried() -> bool:
+            away.add(reader.state.database is not None)
+            return len(opened) > 2
+
+        eventually(tried, 60)
+        assert away == {True}
+        assert "the outbox answers" not in caplog.text
+        box.run(f"GRANT {may} ON :schema.{table} TO {place.relay}")
+        eventually(lambda: not box.rows(), 60)
+        eventually(lambda: reader.state.database is None, 60)
+    assert [row["id"] for row in box.rows("SELECT id FROM :schema.inbox")] == ["a"]
+    box.connection.close()

@@ -8,6 +8,7 @@ import pytest
 
 from consumer.relay.metrics import LOOK_EVERY, Depths, RelayMetrics
 from feedback.errors import OncepoolError
+from feedback.outbox.relay.loop import LoopState
 from tests.support.metrics import DEPTHS, STATES, values
 
 
@@ -53,6 +54,21 @@ def test_loops_and_rows_are_shown_by_sender(looks: Looks) -> None:
         ("default", "unsent"): 3, ("default", "sent"): 2, ("default", "dead"): 1,
     }  # fmt: skip
     assert values(shown, "oncepool_outbox_oldest_seconds")["default", "unsent"] == 90.0
+
+
+@pytest.mark.parametrize("away", [0, 1, 2])
+def test_an_outbox_that_is_away_for_one_of_a_senders_loops_is_not_up(
+    looks: Looks, away: int
+) -> None:
+    """Those that read answers may be all that is refused: what they would write."""
+    states = [
+        state._replace(database="permission denied" if n == away else None)
+        for n, state in enumerate(STATES)
+    ]
+    states.append(LoopState("other", 0.0, None, None, 0, sender="other"))
+    looks.metrics._states = lambda: states
+    shown = values(looks.metrics.families(), "oncepool_relay_up")
+    assert (shown["default", "outbox"], shown["other", "outbox"]) == (0, 1)
 
 
 def test_many_scrapes_look_once(looks: Looks) -> None:

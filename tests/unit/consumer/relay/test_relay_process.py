@@ -79,6 +79,10 @@ def test_a_relay_is_ready_while_its_services_answer_and_lives_while_it_turns() -
     health = RelayHealth(lambda: [state, answers], lambda: now)
     assert health.ready().ok
     assert "[!] default answers: read: no Redis" in health.ready().as_text()
+    writes = answers._replace(database="permission denied for table inbox")
+    unwritten = RelayHealth(lambda: [state, writes], lambda: now)
+    assert (unwritten.live().ok, unwritten.ready().ok) == (True, False)
+    assert "[-] default answers: outbox: permission denied" in unwritten.ready().as_text()
     health.stopping = True
     assert (health.live().ok, health.ready().ok) == (True, False)
     now += STALE_AFTER

@@ -44,6 +44,9 @@ class JournalContended(JournalRefused):
 NOTHING_DONE: Final = (JournalBusy, JournalFull, JournalRefused)
 """Errors after which nothing stands of the transaction that was to do something."""
 
+LOCK_TIMEOUT: Final = 5.0
+"""Seconds for which a command waits for a lock: whoever has it may be a terminal left open."""
+
 _ADVICE: Final[tuple[tuple[type[psycopg.Error], str], ...]] = (
     (errors.LockNotAvailable, "end transactions that stay open, then try again"),
     (
@@ -62,13 +65,22 @@ _ADVICE: Final[tuple[tuple[type[psycopg.Error], str], ...]] = (
 
 
 @contextmanager
-def explained(setting: str = "database_url", *, connected: bool = False) -> Iterator[None]:
+def explained(
+    setting: str = "database_url", *, connected: bool = False, within: float | None = None
+) -> Iterator[None]:
     """Turns errors of PostgreSQL into ConsumerErrors that say what to do.
 
-    `setting` is the one that names the database; `connected`: there is a connection already.
+    `setting` is the one that names the database; `connected`: there is a connection already;
+    `within` a bound of our own for each statement.
     """
     try:
         yield
+    except errors.QueryCanceled as error:
+        if within is None:
+            raise _in_words(error, setting, connected=connected) from None
+        raise JournalContended(
+            f"the database answers, and took longer than {within:g} s for this: try again later"
+        ) from None
     except psycopg.Error as error:
         raise _in_words(error, setting, connected=connected) from None
 
@@ -130,6 +142,16 @@ def checked(connection: psycopg.Connection[Any], schema: str) -> psycopg.Connect
     return connection
 
 
+def bounds(lock: float, within: float | None) -> dict[str, float]:
+    """Settings of a session whose statements wait so long for a lock, and end `within` a time.
+
+    Where a lock is waited for that is heard first, as there is something to be done about it.
+    """
+    if within is None:
+        return {"lock_timeout": lock}
+    return {"lock_timeout": min(lock, 0.8 * within), "statement_timeout": within}
+
+
 @contextmanager
 def connect(
     settings: Settings, *, within: float | None = None
@@ -138,10 +160,11 @@ def connect(
 
     Raises ConsumerError where PostgreSQL is not there, JournalError where the journal isn't.
     """
-    timeouts = {} if within is None else {"statement_timeout": within}
     settings.require("database_url")
     with explained():
-        opened = open_connection(settings.database_url, "oncepool command", timeouts=timeouts)
-    with explained(connected=True), opened as connection:
+        opened = open_connection(
+            settings.database_url, "oncepool command", timeouts=bounds(LOCK_TIMEOUT, within)
+        )
+    with explained(connected=True, within=within), opened as connection:
         check_schema(connection, settings.database_schema)
         yield connection

@@ -75,11 +75,17 @@ class Look:
         }
 
 
-def look(settings: Settings, minutes: int, only: Collection[str] | None = None) -> Look:
+def look(
+    settings: Settings,
+    minutes: int,
+    only: Collection[str] | None = None,
+    *,
+    within: float | None = None,
+) -> Look:
     """Asks each configured service; outcomes are those of the last `minutes`.
 
-    `only` these of instances, topics, requests and outbox. Raises ConfigError where none of all is
-    configured.
+    `only` these of instances, topics, requests and outbox; of a database each question `within`
+    some seconds where given. Raises ConfigError where none of all is configured.
     """
     found = Look()
     sources: list[tuple[str, bool, Callable[[], None]]] = [
@@ -92,9 +98,13 @@ def look(settings: Settings, minutes: int, only: Collection[str] | None = None) 
         (
             "requests",
             bool(settings.database_url),
-            lambda: _ask_journal(settings, minutes, found),
+            lambda: _ask_journal(settings, minutes, found, within),
         ),
-        ("outbox", bool(settings.outbox_database_url), lambda: _ask_outbox(settings, found)),
+        (
+            "outbox",
+            bool(settings.outbox_database_url),
+            lambda: _ask_outbox(settings, found, within),
+        ),
     ]
     if not any(configured for _, configured, _ in sources):
         raise ConfigError(
@@ -150,17 +160,17 @@ def _note_missing(found: Look, topics: Iterable[str]) -> None:
         )
 
 
-def _ask_journal(settings: Settings, minutes: int, found: Look) -> None:
+def _ask_journal(settings: Settings, minutes: int, found: Look, within: float | None) -> None:
     since = datetime.now(UTC) - timedelta(minutes=minutes)
-    with connect(settings) as connection:
+    with connect(settings, within=within) as connection:
         requests = outcomes(connection, since, schema=settings.database_schema)
         found.journal = figures(connection, schema=settings.database_schema)
     found.requests = [row for row in requests if row["state"] != State.WAITING]
     found.postponed = [row for row in requests if row["state"] == State.WAITING]
 
 
-def _ask_outbox(settings: Settings, found: Look) -> None:
-    with outbox_operator(settings) as operator:
+def _ask_outbox(settings: Settings, found: Look, within: float | None) -> None:
+    with outbox_operator(settings, within=within) as operator:
         found.outbox = operator.figures()
 
 

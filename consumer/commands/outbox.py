@@ -46,7 +46,8 @@ def migrate(settings: Settings, *, sql: SqlOption = False, json: JsonOption = Fa
         else:
             typer.echo(text, nl=False)
         return
-    with connect_outbox(settings) as connection:
+    # Behind another one that is at it, for as long as that takes.
+    with connect_outbox(settings, lock=0) as connection:
         applied = migrate_outbox(connection, schema, senders)
     if json:
         print_json({"schema": schema, "applied": applied, "senders": senders})

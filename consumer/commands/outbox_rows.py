@@ -198,7 +198,7 @@ def _move(
                 moves.done([{"id": id_} for id_ in moved], [])
         else:
             for batch in batches(wanted.ids, doing):
-                moves.begin(batch)
+                moves.begin(batch, whole=True)
                 moves.done(*_moved(operator, wanted._replace(ids=batch), move))
     if wanted.ids is None and not moves.rows:
         typer.echo("there is no such dead letter", err=True)
@@ -208,10 +208,11 @@ def _move(
 def _moved(
     operator: OutboxOperator, wanted: OutboxFilter, move: Move
 ) -> tuple[list[Row], list[Refusal]]:
-    """What was moved of those that are named, and what was not."""
-    moved = [id_ for part in move(operator, wanted) for id_ in part]
-    left = [id_ for id_ in wanted.ids or () if id_ not in set(moved)]
-    standing = operator.standing(left)
+    """What was moved of those that are named, and what was not, in one transaction."""
+    with operator.transaction():
+        moved = [id_ for part in move(operator, wanted) for id_ in part]
+        left = [id_ for id_ in wanted.ids or () if id_ not in set(moved)]
+        standing = operator.standing(left)
     return [{"id": id_} for id_ in moved], [_refusal(id_, standing.get(id_)) for id_ in left]
 
 

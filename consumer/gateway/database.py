@@ -192,5 +192,6 @@ class DatabaseThreads:
         return JournalUnreachable(
             self._said
             if self._setting in self._said
-            else f"the database of {self._setting} does not answer: {self._said}"
+            else f"the database does not answer; correct {self._setting} or start PostgreSQL:"
+            f" {self._said}"
         )

@@ -32,6 +32,8 @@ from processing.maintenance.health_server import HealthServer, Scrape
 EXIT_CLEAN: Final = 0
 EXIT_LEFT: Final = 3
 """A thread was still waiting for brokers or database when the process ended."""
+_LOOK_WITHIN: Final = 5.0
+"""Seconds for each question about the tables: nothing else begins before."""
 
 
 def run_relay(settings: Settings) -> int:
@@ -90,9 +92,12 @@ def _stop_on_signals() -> threading.Event:
 
 
 def _look_at_tables(settings: Settings, senders: list[str]) -> None:
-    """Raises ConsumerError for tables that can't be worked with. A database may be away yet."""
+    """Raises ConsumerError for tables that can't be worked with.
+
+    A database may be away yet, and somebody may have a table locked.
+    """
     try:
-        with connect_outbox(settings) as connection:
+        with connect_outbox(settings, within=_LOOK_WITHIN) as connection:
             found = problems(connection, settings.outbox_schema, senders, relay=True)
     except (ConsumerError, psycopg.OperationalError) as error:
         print(f"oncepool: not looked at yet: {error}", file=sys.stderr)  # noqa: T201 - as commands do

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -156,6 +157,10 @@ class OutboxOperator:
         self._connection = connection
         self._schema = schema
         self._inbox = inbox
+
+    def transaction(self) -> AbstractContextManager[object]:
+        """What is done in it stands as a whole, or not at all."""
+        return self._connection.transaction()
 
     def rows(self, wanted: OutboxFilter, limit: int) -> list[dict[str, Any]]:
         """Open rows, and those that were refused as conflicts; oldest first, by COLUMNS."""

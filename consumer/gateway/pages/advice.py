@@ -6,18 +6,20 @@ from collections.abc import Iterator
 from typing import Any, Final, Literal, NamedTuple
 
 from consumer.admin.overview import Look
+from consumer.gateway.pages.snapshots import NOT_YET
 from consumer.gateway.pages.words import age, count
 
 OVERDUE: Final = 60.0
 """Seconds after which what is due and does not run is worth a word."""
 SILENT: Final = 15.0
 """Seconds without news of an instance."""
+# What is to be done about a database depends on what is wrong, and errors of one say it.
 _SOURCES: Final = {
     "instances": ("Redis does not answer", "Correct redis_url or start Redis; requests run on."),
     "topics": ("Lag can't be read", "Correct kafka_bootstrap_servers or start the brokers."),
-    "journal": ("The journal can't be read", "Correct database_url or start PostgreSQL."),
+    "journal": ("The journal can't be read", ""),
     "times": ("Times can't be read", "The plots are old or empty; requests run on."),
-    "outbox": ("The outbox can't be read", "Correct outbox_database_url or start PostgreSQL."),
+    "outbox": ("The outbox can't be read", ""),
 }
 
 
@@ -43,7 +45,7 @@ def _of_sources(look: Look) -> Iterator[Notice]:
     for name, reason in look.problems.items():
         what, advice = _SOURCES.get(name, (name, ""))
         said = advice.rstrip(".").lower() in reason.lower()  # an error may say itself what to do
-        yield Notice("wrong", f"{what}: {reason}", "" if said else advice)
+        yield Notice("wrong", f"{what}: {reason}", "" if said or reason == NOT_YET else advice)
 
 
 def _of_instances(look: Look) -> Iterator[Notice]:

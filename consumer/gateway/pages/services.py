@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, TypeVar
 from consumer.admin.lag import UnfinishedOffsets, group_unfinished
 from consumer.admin.overview import Look, look
 from consumer.config.settings import Settings
-from consumer.gateway.pages.journal_pages import OverTime, PageJournal
+from consumer.gateway.pages.journal_pages import FIGURES, OverTime, PageJournal
 from consumer.gateway.pages.snapshots import Kept, Snapshot
 from feedback.client.event_loop import in_thread
 from feedback.operations.request_reads import Row
@@ -65,8 +65,9 @@ class Services:
             "topics": bool(settings.kafka_bootstrap_servers and settings.kafka_topics),
             "outbox": bool(settings.outbox_database_url),
         }
+        ask = partial(look, settings, MINUTES, within=FIGURES)
         self._looks: dict[str, Kept[Look]] = {
-            name: Kept(partial(in_thread, partial(look, settings, MINUTES, {name})), seconds[name])
+            name: Kept(partial(in_thread, partial(ask, {name})), seconds[name])
             for name, there in configured.items()
             if there
         }

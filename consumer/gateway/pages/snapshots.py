@@ -21,7 +21,7 @@ NEXT_WAIT: Final = 0.1
 LONGEST: Final = 15.0
 """Seconds after which an answer is shown no more. Longer than any is kept before it is asked anew:
 where somebody looks all the time the next one comes before."""
-_NOT_YET: Final = "not known yet: it is being asked"
+NOT_YET: Final = "not known yet: it is being asked"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +50,7 @@ class Kept(Generic[T]):
         self._clock = clock
         self._task: asyncio.Task[None] | None = None
         self._until = float("-inf")
-        self._last: Snapshot[T] = Snapshot(None, None, _NOT_YET)
+        self._last: Snapshot[T] = Snapshot(None, None, NOT_YET)
         self._old_at = float("-inf")
         """When the last answer is to be shown no more."""
 
@@ -66,7 +66,7 @@ class Kept(Generic[T]):
         if not self._old:
             return self._last
         known = self._task.done() and self._last.problem
-        return Snapshot(None, None, known or _NOT_YET)
+        return Snapshot(None, None, known or NOT_YET)
 
     @property
     def _old(self) -> bool:

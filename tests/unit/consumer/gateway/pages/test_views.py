@@ -40,10 +40,10 @@ def test_what_is_no_trace_context_leads_nowhere(text: str) -> None:
 
 
 def test_what_an_error_advises_is_not_said_twice() -> None:
-    of_error = "the database does not answer; correct database_url or start PostgreSQL: refused"
-    [twice] = notices(Look(problems={"journal": of_error}))
-    [once] = notices(Look(problems={"journal": "no answer within 2 s"}))
-    assert (twice.advice, once.advice) == ("", "Correct database_url or start PostgreSQL.")
+    of_error = "Redis: refused; correct redis_url or start Redis; requests run on"
+    [twice] = notices(Look(problems={"instances": of_error}))
+    [once] = notices(Look(problems={"instances": "no answer within 2 s"}))
+    assert (twice.advice, once.advice) == ("", "Correct redis_url or start Redis; requests run on.")
 
 
 def test_secret_fields_are_hidden_wherever_they_stand() -> None:

@@ -73,8 +73,9 @@ class OutboxLoop(ABC):
         self._stop.set()
 
     def join(self, timeout: float) -> bool:
-        """Whether it has ended within so many seconds."""
-        self._thread.join(timeout)
+        """Whether it has ended within so many seconds, or never begun."""
+        if self._thread.ident is not None:
+            self._thread.join(timeout)
         return not self._thread.is_alive()
 
     @property

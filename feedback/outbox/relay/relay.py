@@ -42,7 +42,7 @@ class Route(NamedTuple):
 class Relay:
     """Sends what stands in an outbox, and follows it to its end, until it is closed.
 
-    Started and closed by `with`, or by start() and close(). What it leaves unsent, or had sent and
+    Started and closed by `with`, or by start() and close(), as often as one likes. What it leaves unsent, or had sent and
     not marked, the next one sends, under the same ids.
     """
 
@@ -67,33 +67,43 @@ class Relay:
             raise ConfigurationError("a relay needs a route for one sender at least")
         name = schema_from_environment() if schema is None else check_schema_name(schema)
         policy = policy or AnswerPolicy()
-        self._loops: list[OutboxLoop] = []
-        for sender, route in routes.items():
-            topic = TopicSender(route.topic, route.kafka, spans=TRACING.spans())
-            of_sends = _store(route.redis, route.redis_prefix)
-            self._loops.append(
-                SenderLoop(
-                    database_url, name, sender, topic, bounds=bounds, policy=policy, store=of_sends
-                )
-            )
-            store = _store(route.redis, route.redis_prefix)
-            if store is not None:
-                settling = Settling(name, sender, store, policy, inbox=inbox, settled=settled)
-                self._loops.append(AnswerLoop(database_url, sender, store, settling))
-            if route.results_topic:
-                group = f"{name}-relay-{sender}"
-                source = RecordSource(route.results_topic, group, route.kafka)
-                own = Settling(name, sender, store, policy, inbox=inbox, settled=settled)
-                self._loops.append(RecordLoop(database_url, sender, source, own))
+
+        def loops() -> list[OutboxLoop]:
+            made: list[OutboxLoop] = []
+            for sender, route in routes.items():
+                made += _loops(
+                    database_url, name, sender, route,
+                    policy=policy, settled=settled, inbox=inbox, bounds=bounds,
+                )  # fmt: skip
+            return made
+
+        self._new_loops = loops
+        self._loops = loops()
+        self._used = self._running = False
 
     def start(self) -> Self:
-        """Begins. Nothing has to be reachable yet."""
-        for loop in self._loops:
-            loop.start()
+        """Begins, also anew after close(); goes on where it runs. Nothing has to be reachable."""
+        if self._running:
+            return self
+        if self._used:  # a thread begins once
+            self._loops = self._new_loops()
+        self._used = self._running = True
+        try:
+            for loop in self._loops:
+                loop.start()
+        except BaseException:
+            self.close()
+            raise
         return self
 
     def close(self, timeout: float = STOP_TIMEOUT) -> bool:
-        """Ends after what is on its way; False where some thread has not ended in time."""
+        """Ends after what is on its way; False where some thread has not ended in time.
+
+        Without start() there is nothing to end.
+        """
+        if not self._used:
+            return True
+        self._running = False
         for loop in self._loops:
             loop.stop()
         end = time.monotonic() + timeout
@@ -109,6 +119,34 @@ class Relay:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def _loops(
+    url: str,
+    schema: str,
+    sender: str,
+    route: Route,
+    *,
+    policy: AnswerPolicy,
+    settled: Callable[[Ended], object] | None,
+    inbox: bool,
+    bounds: Bounds | None,
+) -> list[OutboxLoop]:
+    """One sender's: its own, and those that read what became of its rows."""
+    topic = TopicSender(route.topic, route.kafka, spans=TRACING.spans())
+    of_sends = _store(route.redis, route.redis_prefix)
+    made: list[OutboxLoop] = [
+        SenderLoop(url, schema, sender, topic, bounds=bounds, policy=policy, store=of_sends)
+    ]
+    store = _store(route.redis, route.redis_prefix)
+    if store is not None:
+        settling = Settling(schema, sender, store, policy, inbox=inbox, settled=settled)
+        made.append(AnswerLoop(url, sender, store, settling))
+    if route.results_topic:
+        source = RecordSource(route.results_topic, f"{schema}-relay-{sender}", route.kafka)
+        own = Settling(schema, sender, store, policy, inbox=inbox, settled=settled)
+        made.append(RecordLoop(url, sender, source, own))
+    return made
 
 
 def _store(redis: str | StatusStore | None, prefix: str) -> StatusStore | None:

@@ -317,3 +317,24 @@ def test_an_outboxs_database_has_one_identity_also_where_its_cluster_is_not_told
 def test_a_relay_without_a_route_is_refused(outbox_: Outbox) -> None:
     with pytest.raises(ConfigurationError):
         Relay(outbox_.url, {})
+
+
+def test_a_relay_is_started_as_often_as_one_likes_and_closed_whether_it_was_or_not(
+    stack: Stack, outbox_: Outbox, topic: Callable[..., str]
+) -> None:
+    name = topic()
+    one = relay(stack, outbox_, default=name)
+    assert one.close()
+    for id_ in ("a", "b"):
+        with one, one.start():  # goes on where it runs
+            assert len(threads_of(one)) == len(one._loops)
+            add(outbox_, {"request_id": id_})
+            eventually(lambda: states(outbox_) == {"sent"}, 60)
+        assert not threads_of(one)
+        assert one.close()
+    assert ids(stack, name) == ["a", "b"]
+
+
+def threads_of(relay: Relay) -> list[threading.Thread]:
+    ours = {loop._thread for loop in relay._loops}
+    return [thread for thread in threading.enumerate() if thread in ours]

@@ -11,6 +11,7 @@ from consumer.gateway.path_names import in_path
 from feedback.contract.states import State
 from feedback.operations.dead_letters import DeadLetterRef
 from feedback.operations.request_actions import By
+from feedback.operations.statistics import Figures
 from processing.cluster.limits import Setting
 from tests.support.pages import NASTY, TRACE, fields, fields_of, token
 from tests.support.visitors import PAGES, SOME, keyed, log_in, made
@@ -49,6 +50,28 @@ def test_the_overview_counts_each_request_once() -> None:
         assert "worker" in page
 
     made().run(scenario)
+
+
+def test_the_all_clear_is_given_to_whom_the_journal_is_counted_for() -> None:
+    """What is in doubt or dead of the key's own types may be there all the same."""
+    bench = keyed()
+    bench.services.found.limits = bench.services.found.outbox = None
+    bench.services.found.journal = Figures([], 0, 0, 0)
+
+    async def scenario(http: httpx.AsyncClient) -> None:
+        clear = "Nothing needs anybody"
+        await log_in(http)
+        assert clear in (await http.get("/ui/")).text
+        bench.services.found.journal = None  # as where it is not configured
+        assert clear not in (await http.get("/ui/")).text
+        bench.services.found.journal = Figures([], 0, 1, 0)
+        http.cookies.clear()
+        await log_in(http, SOME)
+        page = (await http.get("/ui/")).text
+        assert clear not in page
+        assert "requests?state=in_doubt" in page
+
+    bench.run(scenario)
 
 
 def test_all_leads_to_pages_below_the_prefix() -> None:

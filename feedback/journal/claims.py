@@ -86,28 +86,31 @@ def claim(
     schema: str,
     results: bool = False,
     after: str = "",
+    known: Collection[str] = (),
     expired: bool = True,
     commits: Commits[Superseded | UnreadableRow] | None = None,
-    claiming: Callable[[str], object] = lambda _: None,
+    claiming: Callable[[str, list[str]], object] = lambda *_: None,
 ) -> ClaimResult:
     """Claims rows that are due, the first due ones of each type in turn, in one transaction.
 
     `results`: what is superseded on the way gets a result record. `after`: where the last claim
-    left off; of very many types a claim looks at some. `expired`: also rows whose claim has run
-    out, which counts as a lost one. `commits` hears of rows that end without a run, `claiming` of
-    the transaction's id before it is committed, where it has claimed any.
+    left off; of very many types a claim looks at some, and at those that are `known`, whose rows
+    then go first. `expired`: also rows whose claim has run out, which counts as a lost one.
+    `commits` hears of rows that end without a run, `claiming` of the transaction's id and the
+    claimed rows' ids before it is committed, where it has claimed any.
     """
-    firsts, after = first_due(connection, after, schema=schema)
+    firsts, after = first_due(connection, after, known, schema=schema)
     firsts = [(t, s) for t, s in firsts if t not in want.paused and want.limits.get(t, 1) > 0]
     later = min((s for _, s in firsts if s > 0), default=None)
     room = {t: want.limits.get(t, want.most) for t, s in firsts if s <= 0}
     if not room or want.most < 1:
         return ClaimResult([], [], later, after)
     values = {"token": claim_token(instance, want.order), "lease": LEASE, "expired": expired}
+    before = [kind for kind in room if kind in known] if after else []
     with (commits or Commits()).transaction(connection) as ended:
-        rows = _claim_rounds(connection, want, room, values, schema)
+        rows = _claim_rounds(connection, want, room, before, values, schema)
         if rows:
-            claiming(rows[0].transaction)
+            claiming(rows[0].transaction, [row.id for row in rows])
         records, unreadable = read_records(connection, rows, want.order, values, schema)
         rows = [row for row in rows if row.id in records]
         rows, superseded, stuck = _settle_references(connection, rows, values, schema)
@@ -142,13 +145,14 @@ def share_out(n: int, room: Mapping[str, int]) -> dict[str, int]:
 
 
 def first_due(
-    connection: Connection, after: str = "", *, schema: str
+    connection: Connection, after: str = "", known: Collection[str] = (), *, schema: str
 ) -> tuple[list[tuple[str, float]], str]:
     """(type, seconds until its first row is due), and the type after which the next walk starts.
 
     A walk costs one index look-up a type, so it is bounded: anybody can make up types. It goes
     round, so that none stays out of sight behind others: the next starts where this one ended.
-    Those that are due first come first; '' is the beginning.
+    Those that are due first come first; '' is the beginning, and says that it has seen all. Where
+    it has not, it has looked at all that are `known` besides.
     """
     found = last = _walk(connection, after, LONGEST_WALK, schema)
     left = LONGEST_WALK - len(found)
@@ -157,20 +161,36 @@ def first_due(
         left -= len(last)
     place = "" if left else last[-1][0]
     # Where there are few, the second one sees some of them again.
-    return sorted({**dict(found), **dict(last)}.items(), key=_seconds), place
+    firsts = {**dict(found), **dict(last)}
+    if place and known:
+        values = {"types": list(known)}
+        firsts |= dict(execute(connection, "due_of_types", schema, values).fetchall())
+    return sorted(firsts.items(), key=_seconds), place
 
 
 def claims_of(
-    connection: Connection, instance: str, since: float, until: float, *, schema: str
-) -> set[tuple[str, int]]:
+    connection: Connection,
+    instance: str,
+    since: float,
+    until: float,
+    *,
+    schema: str,
+    after: str = "",
+) -> tuple[set[tuple[str, int]], str]:
     """The claims of an instance that still stand, of those made between two times.
 
-    They are so many seconds ago, by a clock that runs as fast as the database's.
+    They are so many seconds ago, by a clock that runs as fast as the database's. Of very many types
+    it looks at some; the second is the one `after` which to go on, '' where there are no more.
     """
+    types = [kind for kind, _ in _walk(connection, after, LONGEST_WALK, schema)]
     prefix = claim_token(instance, 0)[:-1]
-    values = {"prefix": prefix, "first": LEASE - since - _SLACK, "last": LEASE - until + _SLACK}
+    values = {
+        "types": types, "prefix": prefix,
+        "first": LEASE - since - _SLACK, "last": LEASE - until + _SLACK,
+    }  # fmt: skip
     found = execute(connection, "claims_between", schema, values)
-    return {(request_id, int(token.removeprefix(prefix))) for request_id, token in found}
+    claims = {(request_id, int(token.removeprefix(prefix))) for request_id, token in found}
+    return claims, types[-1] if len(types) == LONGEST_WALK else ""
 
 
 def renew(connection: Connection, instance: str, claims: ClaimNames, *, schema: str) -> int:
@@ -202,14 +222,19 @@ def _claim_rounds(
     connection: Connection,
     want: ClaimRequest,
     room: dict[str, int],
+    before: Collection[str],
     values: Mapping[str, Any],
     schema: str,
 ) -> list[DueRow]:
-    """What types do not fill of their shares is left to the others, as far as there is `room`."""
+    """What types do not fill of their shares is left to the others, as far as there is `room`.
+
+    Those `before` the others have the first round to themselves.
+    """
     rows: list[DueRow] = []
     for number in range(_ROUNDS):
         most, left = want.most - len(rows), want.most_bytes - sum(row.size for row in rows)
-        shares = share_out(most, room)
+        first = before if number == 0 else ()
+        shares = share_out(most, {kind: room[kind] for kind in first} or room)
         if not shares or left <= 0:
             break
         if number == _ROUNDS - 1:  # what is due of those before may be held up for long

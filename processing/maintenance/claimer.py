@@ -48,15 +48,12 @@ _ASK_AGAIN: Final = 1.0
 
 
 class _FailedClaim(NamedTuple):
-    """A claim whose answer is not known, and when it was tried (monotonic seconds)."""
+    """Claims whose COMMIT had no answer."""
 
-    order: int
-    begun: float
-    ended: float
     number: str
     """Of its transaction."""
-    in_hand: set[tuple[str, int]]
-    """What was claimed since with an answer, perhaps under the same order."""
+    claims: set[tuple[str, int]]
+    """But for those that were claimed since with an answer, perhaps under the same order."""
 
 
 class _Release(NamedTuple):
@@ -90,9 +87,13 @@ class Claimer:
         self.commits: Commits[Superseded | UnreadableRow] = Commits(self._tell_ended)
         self._after = ""
         """The type where the last claim left off: the database thread alone knows."""
+        self._strays_after = ""
+        """The same of the look for what the maintenance process before this one had claimed."""
         self._lock = threading.Lock()
         # All below is guarded by _lock.
         self._timing = ClaimTiming(settings.claim_pause)
+        self._known: frozenset[str] = frozenset()
+        """Types that have handlers here."""
         self._foreign: frozenset[str] = frozenset()
         self._releases: dict[tuple[str, int], _Release] = {}
         self._held: set[tuple[str, int]] = set()
@@ -132,6 +133,11 @@ class Claimer:
                     self._releases.update(dict.fromkeys(pairs, how))
                 case _:
                     raise AssertionError(f"no frame of the waiting queue: {frame!r}")
+
+    def learn(self, types: Iterable[str]) -> None:
+        """These types have handlers here: however many others wait, their rows are looked for."""
+        with self._lock:
+            self._known = frozenset(types)
 
     def leave_to_others(self, types: frozenset[str]) -> None:
         """Rows of these types are not claimed: only other instances have handlers for them."""
@@ -173,9 +179,10 @@ class Claimer:
 
     def give_back(self, connection: Connection) -> None:
         """Gives claims back, which may take a while. Raises psycopg.Error."""
-        self._find_strays(connection)
         self._find_failed(connection)
         self._give_back(connection)
+        if self._find_strays(connection):
+            self._give_back(connection)
 
     def leave_to_leases(self) -> None:
         """Nothing more is given back: says in the log what is left, of which leases run out."""
@@ -236,66 +243,66 @@ class Claimer:
             if fate is Fate.RUNS:  # its server has not noticed yet that its client is gone
                 self._ask_at = time.monotonic() + _ASK_AGAIN
                 continue
-            found: Iterable[tuple[str, int]] = ()
-            if fate is Fate.COMMITTED:
-                found = self._claims_between(connection, failed.begun, failed.ended)
             with self._lock:
-                mine = [p for p in found if p[1] == failed.order and p not in failed.in_hand]
-                self._releases.update(dict.fromkeys(mine, _Release()))
+                if fate is Fate.COMMITTED:
+                    self._releases.update(dict.fromkeys(failed.claims, _Release()))
                 self._unclear.remove(failed)
 
-    def _find_strays(self, connection: Connection) -> None:
+    def _find_strays(self, connection: Connection) -> bool:
         """Claims of the process before this one that nobody has in hand are to be given back.
 
         What was claimed here may be on its way to the main process, or run, while it is being told.
+        Looks at some types at a time; True where there are such claims of theirs.
         """
         with self._lock:
             told, first = self._all, self._first
         if told is None:
-            return
+            return False
         most = told.all_to if first is None else min(told.all_to, first - 1)
         # Those that held when it ended, before this process began.
-        strays = self._claims_between(connection, self._began - LEASE, self._began)
+        until = time.monotonic() - self._began
+        found, self._strays_after = claims_of(
+            connection, self._instance, until + LEASE, until,
+            schema=self._schema, after=self._strays_after,
+        )  # fmt: skip
+        strays = [pair for pair in found - set(told.claims) if pair[1] <= most]
         with self._lock:
-            for pair in strays - set(told.claims):
-                if pair[1] <= most:
-                    self._releases.setdefault(pair, _Release())
-            self._all = None
-
-    def _claims_between(
-        self, connection: Connection, first: float, last: float
-    ) -> set[tuple[str, int]]:
-        """This instance's claims that were made between two times, and that still stand."""
-        now = time.monotonic()
-        return claims_of(connection, self._instance, now - first, now - last, schema=self._schema)
+            for pair in strays:
+                self._releases.setdefault(pair, _Release())
+            if not self._strays_after and self._all is told:
+                self._all = None
+        return bool(strays)
 
     def claim(self, connection: Connection) -> None:
         """Claims rows where it is time. Raises psycopg.Error where the database is away."""
         with self._lock:
             now = time.monotonic()
             wanted = self._timing.tick(now)
-            foreign, expired = self._foreign, not self.renewals.sparing(now)
+            known, foreign = self._known, self._foreign
+            expired = not self.renewals.sparing(now)
         if wanted is None:
             return
         wanted = replace(wanted, paused=foreign.union(wanted.paused))
-        begun, numbers = time.monotonic(), list[str]()
+        claiming: list[tuple[str, list[str]]] = []
         try:
             found = claim(
                 connection, self._instance, wanted,
-                schema=self._schema, results=self._results, after=self._after, expired=expired,
-                commits=self.commits, claiming=numbers.append,
+                schema=self._schema, results=self._results, after=self._after, known=known,
+                expired=expired, commits=self.commits,
+                claiming=lambda number, ids: claiming.append((number, ids)),
             )  # fmt: skip
         except BaseException:
             ended = time.monotonic()
             with self._lock:
                 self._timing.failed(ended)
-                for number in numbers:
-                    self._unclear.append(_FailedClaim(wanted.order, begun, ended, number, set()))
+                for number, ids in claiming:
+                    claims = {(request_id, wanted.order) for request_id in ids}
+                    self._unclear.append(_FailedClaim(number, claims))
                     self._ask_at = ended
             raise
         self._after = found.after
         for failed in self._unclear:
-            failed.in_hand.update(claim_of(row.record) for row in found.rows)
+            failed.claims.difference_update(claim_of(row.record) for row in found.rows)
         with self._lock:
             in_time = self._timing.claimed(len(found.rows), found.due_in, time.monotonic())
         vain = found.unsettled + ([] if in_time else [row.record for row in found.rows])

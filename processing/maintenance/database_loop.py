@@ -127,6 +127,10 @@ class DatabaseLoop:
             self._claimer.on_frame(frame)
         self.wake()
 
+    def learn(self, types: Sequence[str]) -> None:
+        """These types have handlers here."""
+        self._claimer.learn(types)
+
     def leave_to_others(self, types: frozenset[str]) -> None:
         """Rows of these types are not claimed: only other instances have handlers for them."""
         self._claimer.leave_to_others(types)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Protocol
 
 import psycopg
@@ -29,10 +30,11 @@ def take(
     order: int = 1,
     who: str = "a",
     after: str = "",
+    known: Collection[str] = (),
     **more: object,
 ) -> ClaimResult:
     want = ClaimRequest(order, most, **more)  # type: ignore[arg-type]
-    return claim(rows.connection, who, want, schema=rows.schema, after=after)
+    return claim(rows.connection, who, want, schema=rows.schema, after=after, known=known)
 
 
 def ids(haul: ClaimResult) -> list[str]:

@@ -17,6 +17,14 @@ WITH RECURSIVE types AS (
 )
 SELECT type, extract(epoch FROM {nearest due_at} - statement_timestamp())::float8 FROM types ORDER BY n
 
+-- name: due_of_types
+-- The same of some types, whichever of them wait.
+SELECT wanted.type, extract(epoch FROM {nearest due_at} - statement_timestamp())::float8
+FROM unnest(%(types)s::text[]) AS wanted(type), LATERAL (
+    SELECT r.due_at FROM {schema}.requests r
+    WHERE r.state = 'waiting' AND r.type = wanted.type ORDER BY r.due_at LIMIT 1
+) first
+
 -- name: claim_due
 -- statement_timestamp(), as a volatile clock_timestamp() would keep the index from being used; and
 -- ctid = ANY, as a join on id becomes a scan of the table.
@@ -79,18 +87,12 @@ WHERE r.ctid = ANY (ARRAY(
 RETURNING r.id, r.type, r.topic, r.produced_at, r.key, r.payload, r.headers::text
 
 -- name: claims_between
--- What an instance has claimed whose leases end between two times from now, type by type along
--- requests_due: what waits besides may be millions of rows. OFFSET 0, or it may become a scan.
-WITH RECURSIVE types AS (
-    (SELECT type FROM {schema}.requests WHERE state = 'waiting' ORDER BY type LIMIT 1)
-    UNION ALL
-    SELECT (SELECT r.type FROM {schema}.requests r
-            WHERE r.state = 'waiting' AND r.type > types.type ORDER BY r.type LIMIT 1)
-    FROM types WHERE types.type IS NOT NULL
-)
-SELECT found.id, found.token FROM types, LATERAL (
+-- What an instance has claimed of some types whose leases end between two times from now, type by
+-- type along requests_due: what waits besides may be millions of rows. OFFSET 0, or it may become a
+-- scan.
+SELECT found.id, found.token FROM unnest(%(types)s::text[]) AS wanted(type), LATERAL (
     SELECT r.id, r.token FROM {schema}.requests r
-    WHERE r.state = 'waiting' AND r.type = types.type
+    WHERE r.state = 'waiting' AND r.type = wanted.type
       AND r.due_at >= statement_timestamp() + make_interval(secs => %(first)s)
       AND r.due_at <= statement_timestamp() + make_interval(secs => %(last)s)
       AND starts_with(r.token, %(prefix)s)

@@ -178,30 +178,6 @@ def test_nothing_waits(rows: WaitingRows) -> None:
     assert take(rows) == ClaimResult([], [], None, "")
 
 
-def test_a_type_behind_thousands_of_others_comes_round(rows: WaitingRows) -> None:
-    rows.add_types(2500)
-    rows.add("last", due_in=-3600, type="zz.real")
-    first = take(rows)
-    assert (ids(first), first.after) == ([], "made.up.2000")
-    second = take(rows, order=2, after=first.after)
-    assert ids(second) == ["last"]
-    # It came to the end, and went on from the beginning for as many as were left of its bound.
-    assert second.after == "made.up.1499"
-    rows.add("first", type="a.real")
-    assert ids(take(rows, order=3, after="made.up.2400")) == ["first"]
-
-
-def test_a_walk_that_comes_to_the_end_of_few_types_begins_anew(rows: WaitingRows) -> None:
-    rows.add("a", type="a")
-    rows.add("b", type="b", due_in=30)
-    rows.add("c", type="c", due_in=-3600)
-    for order, after in enumerate(("", "b", "c", "gone"), 1):
-        haul = take(rows, order=order, after=after)
-        assert (ids(haul), haul.after) == (["c", "a"], "")
-        assert haul.due_in == pytest.approx(30, abs=3)
-        rows.query(f"UPDATE {rows.schema}.requests SET due_at = not_before, token = NULL")
-
-
 @given(
     st.integers(0, 50),
     st.dictionaries(st.sampled_from("abcdefgh"), st.integers(0, 20), max_size=8),

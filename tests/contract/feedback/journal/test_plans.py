@@ -17,7 +17,7 @@ VALUES = {
     "ids": [name for name, _ in CLAIMED], "tokens": ["x:1", "x:1"], "after": "", "most": 2000,
     "begun": ["r1"], "bytes": 1 << 25, "header": 160, "prefix": "x:", "first": 40.0, "last": 60.0,
 }  # fmt: skip
-BY_TYPE = ("due_types", "claim_due", "claims_between")
+BY_TYPE = ("due_types", "due_of_types", "claim_due", "claims_between")
 BY_REFERENCE = (
     "start_coalesced", "claimed_in_vain", "renew_claims", "lock_claims", "supersede_claims",
     "supersede_older", "release_claims",
@@ -96,7 +96,7 @@ def test_an_instance_finds_its_claims_without_reading_all_that_waits(rows: Waiti
     took = claim(rows.connection, "a", ClaimRequest(1, 20), schema=rows.schema).rows
     claim(rows.connection, "b", ClaimRequest(1, 20), schema=rows.schema)
     before = fetched(rows)
-    found = claims_of(rows.connection, "a", 10.0, 0.0, schema=rows.schema)
+    found, _ = claims_of(rows.connection, "a", 10.0, 0.0, schema=rows.schema)
     assert found == {claim_of(row.record) for row in took}
-    assert claims_of(rows.connection, "a", 40.0, 30.0, schema=rows.schema) == set()
+    assert claims_of(rows.connection, "a", 40.0, 30.0, schema=rows.schema) == (set(), "")
     assert fetched(rows) - before < 1000

@@ -170,3 +170,51 @@ def test_a_claim_that_lands_after_its_server_was_asked(
     claimer.give_back(rows.connection)
     assert rows.query(tokens) == [("late", None), ("next", "here:5")]
     assert claimer.return_pause(time.monotonic()) is None
+
+
+def free(rows: WaitingRows) -> list[str]:
+    named = "token IS NULL AND type NOT LIKE 'made%'"
+    statement = f"SELECT id FROM {rows.schema}.requests WHERE {named}"
+    return sorted(name for (name,) in rows.query(statement))
+
+
+@pytest.fixture
+def claimer(stack: Stack, schema: str, rows: WaitingRows) -> Claimer:
+    """It is told what is in hand, and what is given back, by a main process with a process before.
+
+    That one had claimed two rows that nobody has.
+    """
+    rows.add("mine", type="b")
+    rows.add("first", type="a")
+    rows.add("last", type="z")
+    claim(rows.connection, "here", ClaimRequest(1, 10), schema=schema)
+    settings = MaintenanceSettings("here", stack.database, schema, stack.redis, "p", {})
+    claimer = Claimer(settings, Reporting(unused, unused, unused, 60), get_logger("test"))
+    claimer.on_frame(ReleaseClaims([("mine", 1)], []))
+    claimer.on_frame(RenewClaims([("mine", 1)], 1))
+    return claimer
+
+
+def test_claims_are_given_back_though_those_of_the_process_before_cannot_be_found(
+    claimer: Claimer, rows: WaitingRows, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut_off(*_: Any, **__: Any) -> Any:
+        raise psycopg.errors.QueryCanceled
+
+    monkeypatch.setattr(claimers, "claims_of", cut_off)
+    with pytest.raises(psycopg.errors.QueryCanceled):
+        claimer.give_back(rows.connection)
+    assert free(rows) == ["mine"]
+
+
+def test_claims_of_the_process_before_are_found_some_types_at_a_time(
+    claimer: Claimer, rows: WaitingRows
+) -> None:
+    """Anybody can make up types, and leases have to be renewed meanwhile."""
+    rows.add_types(4500)
+    found: list[list[str]] = []
+    while claimer.return_pause(time.monotonic()) == 0.0:
+        claimer.give_back(rows.connection)
+        found.append(free(rows))
+    assert found == [["first", "mine"], ["first", "mine"], ["first", "last", "mine"]]
+    assert rows.columns("last", "lost_claims") == (0,)

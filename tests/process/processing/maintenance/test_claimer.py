@@ -15,6 +15,7 @@ from feedback.status.status import StatusFields, StatusWrite
 from processing.ipc.frames import (
     DatabaseState,
     DueRows,
+    Heartbeat,
     ProbeDatabase,
     ReleaseClaims,
     RenewCalls,
@@ -91,6 +92,17 @@ def test_a_type_behind_thousands_of_others_comes_round(
     maintenance = ready()
     maintenance.send(WantRows(1, 10, {}, []))
     assert due(maintenance) == ["last"]
+
+
+def test_rows_of_the_apps_own_types_are_found_at_once_behind_thousands_of_others(
+    ready: StartMaintenance, rows: WaitingRows
+) -> None:
+    rows.add_types(4500)
+    rows.add("real", type="zz.real")
+    maintenance = ready(claim_pause=3600.0)
+    maintenance.send(Heartbeat({"types": ["zz.real"]}))
+    maintenance.send(WantRows(1, 10, {}, []))
+    assert due(maintenance) == ["real"]
 
 
 @pytest.mark.parametrize("how", ["notify", "wake"])

@@ -112,8 +112,9 @@ class Outcome:
 
     `reason` is for the producer, `error` for whoever looks after the handler. `retry` is the
     handler's own Retry and `raised` the exception that it raised instead, for the policy that
-    decides whether it runs again, with where that was; `due` is when it may, where it waits; `superseded_by` is the id of the request that took its place; `begun` says of what is
-    given back that its handler may have been entered.
+    decides whether it runs again, with where that was; `due` is when it may, where it waits;
+    `superseded_by` is the id of the request that took its place; `begun` says of what is given back
+    that its handler may have been entered.
     """
 
     state: State

@@ -141,6 +141,8 @@ class CrashRecovery:
                 return
             if self._parse(task) is not None:
                 not_done = _not_done(task, stored, suspect)
+            else:
+                chunk.clear()  # nothing is asked, and its end takes what the database takes
         code = suspect.verdict or WORKER_DIED
         doubt = Outcome(State.IN_DOUBT, code, reason=suspect.reason or lost_reason(code))
         self._checks.end_lost(task, stored, doubt, not_done, chunk)

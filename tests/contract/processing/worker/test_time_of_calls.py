@@ -1,4 +1,4 @@
-"""A renewal that the server does not answer holds up neither calls nor what comes after them."""
+"""The time of a call is its own: whatever the server does not answer before it, or after."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 
 import psycopg
 import pytest
+from pydantic import BaseModel, field_validator
 
-from processing import App
-from processing.ipc.frames import RenewLeases
+from processing import App, Request, Unknown
+from processing.ipc.frames import RenewLeases, Suspect
 from processing.worker import lease_keeper
 from stack import Stack
 from tests.support.executor import Bench, FakeGate, bench_with_effects, chunk_run
@@ -26,6 +27,23 @@ LATE = 10.0
 
 During = list[Callable[[], object]]
 Beside = Callable[..., Future[Any]]
+
+
+class Unreadable(BaseModel):
+    """Once it was read."""
+
+    n: int
+
+    @field_validator("n")
+    @classmethod
+    def _is_read_once(cls, n: int) -> int:
+        if n in READ:
+            raise ValueError("it was read before")
+        READ.append(n)
+        return n
+
+
+READ: list[int] = []
 
 
 @pytest.fixture
@@ -46,6 +64,13 @@ def bench(stack: Stack, through: str, proxy: Proxy, schema: str, during: During)
     @app.handler("calls.tx", effect="external", timeout=TIMEOUT)
     def calls_tx(payload: Any, tx: psycopg.Cursor[Any]) -> None:
         during.pop()()
+
+    def settle(request: Request) -> Unknown:
+        return Unknown()
+
+    @app.handler("asked", effect="external", timeout=TIMEOUT, check=settle)
+    def asked(payload: Unreadable) -> None:
+        raise OSError("cut off")
 
     @app.handler("computes", effect="none")
     def computes(payload: Any) -> int:
@@ -168,3 +193,26 @@ def test_whoever_needs_the_session_waits_for_a_moment_only(
     report.result()
     bench.run(bench.record("y", "computes", {}))
     assert bench.state("y") == ("done", "ok")
+
+
+def test_the_end_of_a_call_whose_check_cannot_be_asked_takes_its_time(
+    bench: Bench, proxy: Proxy, beside: Beside
+) -> None:
+    READ.clear()
+    gate = FakeGate()
+    call = bench.record("x", "asked", {"n": 1})
+    bench.run(call)
+    bench.query(f"UPDATE {bench.schema}.requests SET state = 'running'")
+    suspect = Suspect("timeout", (), (f"token-{bench.number}",), 1)
+    hung = hangs_at(proxy, b"BEGIN")
+
+    def look() -> int | None:
+        assert hung.wait(LATE)
+        running = gate.running
+        proxy.mend()
+        return running
+
+    found = beside(look)
+    bench.executor.run(chunk_run([call], 2, "t2", suspect, gate=gate))
+    assert (gate.timeouts, found.result()) == ([TIMEOUT, TIMEOUT], None)
+    assert bench.rows()["x"] == ("in_doubt", "timeout")

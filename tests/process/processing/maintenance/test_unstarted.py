@@ -93,7 +93,7 @@ def test_a_structured_message_is_kept_as_a_binary_one(
 def test_a_park_leaves_rows_that_are_there(
     ready: StartMaintenance, rows: WaitingRows, statuses: RedisStatusStore
 ) -> None:
-    rows.add("r-1", type="pay", state="done", code="ok", due_in=0.0)
+    rows.add("r-1", type="pay", state="done", code="ok", due_in=0.0, payload=None)
     maintenance = ready()
     maintenance.send(Park(1, "parked", [message(n) for n in (1, 3, 3)], [], [], []))
     eventually(lambda: sum(frame.answered for frame in maintenance.received(PartAnswered)) == 3)
@@ -303,7 +303,7 @@ def _end_sessions_at_commit(rows: WaitingRows) -> None:
 def test_what_was_parked_is_not_refused_where_its_neighbours_cannot_be_looked_up(
     ready: StartMaintenance, rows: WaitingRows, stack: Stack, statuses: RedisStatusStore
 ) -> None:
-    rows.add("r-1", type="pay", state="done", code="ok", due_in=0.0)
+    rows.add("r-1", type="pay", state="done", code="ok", due_in=0.0, payload=None)
     rows.query(f"UPDATE {rows.schema}.requests SET state = 'novel'")  # of a newer version
     maintenance = ready()
 

@@ -80,8 +80,11 @@ FROM {schema}.schedules WHERE %(names)s::text[] IS NULL OR name = ANY (%(names)s
 ORDER BY name
 
 -- name: pause_schedules
+-- One that is paused stays as who has paused it said, and when; of another pause the audit tells.
 UPDATE {schema}.schedules
-SET paused_at = coalesce(paused_at, clock_timestamp()), paused_by = %(who)s, paused_why = %(why)s
+SET paused_at = coalesce(paused_at, clock_timestamp()),
+    paused_by = CASE WHEN paused_at IS NULL THEN %(who)s ELSE paused_by END,
+    paused_why = CASE WHEN paused_at IS NULL THEN %(why)s ELSE paused_why END
 WHERE name = ANY (%(names)s) RETURNING name, type
 
 -- name: resume_schedules

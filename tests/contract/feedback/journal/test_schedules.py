@@ -143,6 +143,20 @@ def test_a_pause_makes_nothing_and_what_falls_into_it_is_not_made_up_for(journal
     assert again.again_in is not None
 
 
+def test_a_second_pause_leaves_since_when_by_whom_and_why(journal: Journal) -> None:
+    look(journal)
+    connection, schema = journal.connection, journal.schema
+    assert pause_schedules(connection, ["m"], By("ann"), schema=schema) == {"m"}
+    [first] = list_schedules(connection, ["m"], schema=schema)
+    assert pause_schedules(connection, ["m"], By("bob", "too"), schema=schema) == {"m"}
+    [second] = list_schedules(connection, ["m"], schema=schema)
+    names = ("paused_at", "paused_by", "paused_why")
+    assert [second[name] for name in names] == [first[name] for name in names]
+    assert (second["paused_by"], second["paused_why"]) == ("ann", None)
+    changes = latest_changes(connection, 9, types=[HOURLY.type], schema=schema)
+    assert [(row["action"], row["who"]) for row in changes] == [("pause", "bob"), ("pause", "ann")]
+
+
 def test_versions_side_by_side_make_the_ticks_of_the_newer_one(journal: Journal) -> None:
     old, new = HOURLY, HOURLY._replace(cron="0 6 * * *")
     look(journal, old)

@@ -128,8 +128,8 @@ def _place(text: str | None) -> tuple[datetime, str] | None:
         return None
     at, _, name = text.partition(" ")
     moment = datetime.fromisoformat(at)
-    if moment.tzinfo is None:
-        raise ValueError("a place has no time zone")
+    if moment.tzinfo is None or "\0" in name:
+        raise ValueError("it is no time with a time zone, and an id")
     return min(max(moment, EARLIEST), LATEST), name
 
 

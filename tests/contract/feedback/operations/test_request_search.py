@@ -80,7 +80,7 @@ def test_pages_follow_each_other_without_a_gap_or_a_double(journal: Journal) -> 
         if before is None:
             break
     assert seen == [*(f"r{n}" for n in range(7)), "last"]
-    for nonsense in ("x", "2026-01-01T00:00:00 r"):
+    for nonsense in ("x", "2026-01-01T00:00:00 r", "2026-01-01T00:00:00Z a\0"):
         with pytest.raises(ValueError):
             found(journal, before=nonsense)
 

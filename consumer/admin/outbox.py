@@ -35,9 +35,7 @@ def connect_outbox(
 
 
 @contextmanager
-def outbox_operator(
-    settings: Settings, *, within: float | None = None
-) -> Iterator[OutboxOperator]:
+def outbox_operator(settings: Settings, *, within: float | None = None) -> Iterator[OutboxOperator]:
     """An operator of the outbox that stands there; each statement `within` seconds where given.
 
     Raises ConsumerError, and OutboxMissing where its tables are not there or too old.

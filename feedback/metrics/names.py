@@ -263,7 +263,8 @@ RELAY_ENDED: Final = _counter(
     "relay_ended", "Rows whose end was read and written.", "sender", by=ShownBy.RELAY
 )
 RELAY_UP: Final = _gauge(
-    "relay_up", "1 while the service answers: `outbox`, `brokers`, `statuses`, `results`.",
+    "relay_up", "1 while the service answers: `outbox` (takes marks and ends, too), `brokers`,"
+    " `statuses`, `results`.",
     "sender", "service", by=ShownBy.RELAY,
 )  # fmt: skip
 

@@ -42,8 +42,8 @@ class Route(NamedTuple):
 class Relay:
     """Sends what stands in an outbox, and follows it to its end, until it is closed.
 
-    Started and closed by `with`, or by start() and close(), as often as one likes. What it leaves unsent, or had sent and
-    not marked, the next one sends, under the same ids.
+    Started and closed by `with`, or by start() and close(), as often as one likes. What it leaves
+    unsent, or had sent and not marked, the next one sends, under the same ids.
     """
 
     def __init__(

@@ -23,7 +23,7 @@ HOLD = 2.0
 GROWTH = 4.0
 """The mark grows by so much at once, at most."""
 REPLACE_AFTER = 0.5
-"""Seconds that an open want keeps its limits although they have changed."""
+"""Seconds that an open want keeps its limits although they have changed, as long as it can."""
 STUCK_AFTER = HOLD / 2
 """Seconds in which half of the mark should have gone: after that other types are asked for."""
 PATIENCE = 10.0
@@ -79,6 +79,10 @@ class Demand:
     def pairs(self) -> list[tuple[str, int]]:
         """(id, order) of all due records in hand."""
         return list(self.hand)
+
+    def of(self, kind: str) -> int:
+        """Rows of a type in hand."""
+        return self._kinds[kind]
 
     def next(
         self,
@@ -180,8 +184,13 @@ class Demand:
     def _outdated(self, limits: Mapping[str, int], paused: Collection[str], now: float) -> bool:
         if not (limits or paused or self._limits or self._paused):
             return False
-        changed = self._limits != limits or self._paused != sorted(paused)
-        return changed and now - self._opened >= REPLACE_AFTER
+        if self._limits == limits and self._paused == sorted(paused):
+            return False
+        if now - self._opened >= REPLACE_AFTER:
+            return True
+        # Not so where one may come again of which all have gone.
+        dry = (kind for kind, n in limits.items() if n and not self._kinds[kind])
+        return any(self._limits.get(kind) == 0 for kind in dry)
 
     def close(self) -> WantRows | None:
         """The frame that says that none are wanted, where some still have to be brought."""

@@ -6,9 +6,12 @@ From the handlers' `max_at_once`, and from the limits that operators set while i
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from processing.ipc.frames import LimitsFound, TypeBounds
 from processing.pool.worker_time import Costs
+
+NO_BOUNDS: Final[TypeBounds] = (None, None, None, None)
 
 
 class TypeLimits:
@@ -54,22 +57,27 @@ class TypeLimits:
 
     def needs(self, present: Mapping[str, int], costs: Costs, workers: int) -> dict[str, int]:
         """Type -> how many of those present could be in flight here, of what is shared out."""
-        needs: dict[str, int] = {}
-        for kind, (instance, total, _, _) in self._types.items():
-            if total is None:
-                continue
-            alone = costs.of(kind) is None
-            most = workers * costs.at_once(kind) if alone else None
-            bounds = (total, instance or self._by_app.get(kind), most)
-            needs[kind] = min(present.get(kind, 0), *(n for n in bounds if n is not None))
+        needs = {
+            kind: min(present.get(kind, 0), self.could_run(kind, costs, workers))
+            for kind, (_, total, _, _) in self._types.items()
+            if total is not None
+        }
         return needs | dict.fromkeys(self.paused & needs.keys(), 0)
+
+    def could_run(self, kind: str, costs: Costs, workers: int) -> int:
+        """How many of a limited type could be in flight here, whatever others run of it."""
+        instance, total, _, _ = self._types.get(kind, NO_BOUNDS)
+        alone = costs.of(kind) is None
+        most = workers * costs.at_once(kind) if alone else None
+        bounds = (total, instance or self._by_app.get(kind), most)
+        return min(n for n in bounds if n is not None)
 
     def _settle(self) -> bool:
         before = (self.most, self.elsewhere)
         most: dict[str, int] = {}
         elsewhere = set(self.paused)
         for kind in self._by_app.keys() | self._types.keys():
-            instance, _, now, due = self._types.get(kind, (None, None, None, None))
+            instance, _, now, due = self._types.get(kind, NO_BOUNDS)
             bounds = [instance or self._by_app.get(kind), now]
             if found := [n for n in bounds if n is not None]:
                 most[kind] = min(found)

@@ -47,13 +47,13 @@ class Pool:
 
     def __init__(self, settings: PoolSettings) -> None:
         self.settings = settings
-        self.costs = Costs()
+        self.costs = costs = Costs()
         self.lanes = Lanes(settings.ordering, self.costs)
         self.caps = TypeLimits()
-        self.crew = Workers(settings)
+        self.crew = crew = Workers(settings)
         self.calls = SeatedCalls(self.lanes, self.crew, settings.kill_gap)
         self._trying_again = TryingAgain(self.lanes.kept_back, settings.max_in_hand)
-        self.queue = WaitingQueue(settings, self.lanes, self.caps, self.crew, self.calls)
+        self.queue = WaitingQueue(settings, self.lanes, self.caps, crew, self.calls, costs)
         self._dispatch = Dispatch(
             self.lanes, self.crew, self.calls, self.queue.wants, settings.instance
         )

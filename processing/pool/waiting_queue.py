@@ -9,18 +9,21 @@ from typing import Final
 from feedback.contract.record import Record, is_due, kind_of
 from processing.pool.actions import Action, Tell
 from processing.pool.calls import SeatedCalls
-from processing.pool.demand import Demand
+from processing.pool.demand import HOLD, Demand
 from processing.pool.doubts import WantedDoubts
 from processing.pool.lanes import Lanes
 from processing.pool.leases import Leases
 from processing.pool.limits import TypeLimits
 from processing.pool.standstill import Standstill
+from processing.pool.worker_time import OVERHEAD, Costs
 from processing.pool.workers import Workers
 from processing.settings import PoolSettings
 
 WAITING_PER_CAP: Final = 10
 FEW: Final = 100
 """Of a limited type ten times its cap may wait here, or so many."""
+ROWS_PER_PLACE: Final = 3
+"""Of a limited type so many claimed rows may be in hand for each that may run: it and the next."""
 BACK_EVERY: Final = 1.0
 """Seconds between two looks at what is to be given back while nothing starts."""
 
@@ -35,11 +38,13 @@ class WaitingQueue:
         caps: TypeLimits,
         crew: Workers,
         calls: SeatedCalls,
+        costs: Costs,
     ) -> None:
         self._settings = settings
         self._lanes = lanes
         self._caps = caps
         self._crew = crew
+        self._costs = costs
         self.wants = Demand(settings.max_due, settings.max_due_bytes, settings.workers)
         self.doubts = WantedDoubts(settings.workers)
         self.standstill = Standstill(crew, calls)
@@ -71,23 +76,37 @@ class WaitingQueue:
 
     def hoarded(self, now: float) -> list[Record]:
         """Takes out due rows that would wait here for long, of each type the last ones."""
+        if not self.may_hoard(now):
+            return []
         most: int | None = 0
+        few: dict[str, int] = {}
         if not self.standstill.holds:
+            few = self._hoards_of_limited()
             most = self.wants.hoards(self._running, now)
-        elif self.may_hoard(now):
+        else:
             self._back_at = now + BACK_EVERY
             self.wants.none_starts()
-        else:
-            return []
         if most is None:
-            return []
+            if not few:
+                return []
+            most = len(self.wants)
         seen: Counter[str] = Counter()
 
         def goes(record: Record) -> bool:
-            seen[kind_of(record)] += is_due(record)
-            return is_due(record) and seen[kind_of(record)] > most
+            kind = kind_of(record)
+            seen[kind] += is_due(record)
+            return is_due(record) and seen[kind] > min(most, few.get(kind, most))
 
         return self._lanes.take_out(goes)
+
+    def _hoards_of_limited(self) -> dict[str, int]:
+        """How many of a limited type may go on waiting, where more than twice as many are in hand.
+
+        It was limited, or became slow, after they had come.
+        """
+        kinds = self._caps.most.keys() - self._caps.elsewhere
+        rows = {kind: self._rows(kind) for kind in kinds if self.wants.of(kind)}
+        return {kind: n for kind, n in rows.items() if self.wants.of(kind) > 2 * n}
 
     @property
     def _running(self) -> int:
@@ -119,12 +138,23 @@ class WaitingQueue:
         return max(most, min(max(WAITING_PER_CAP * most, FEW), quarter))
 
     def _limits(self) -> dict[str, int]:
-        """Of limited types, how many more may wait here."""
+        """Of limited types, how many more rows may come: no more than may wait, or go soon."""
         if not self._caps.most:
             return {}
         waiting = self._lanes.waiting
-        return {
-            kind: max(0, self.may_wait(kind, waiting) - waiting.get(kind, 0))
-            for kind in self._caps.most
-            if kind not in self._caps.elsewhere
-        }
+        limits: dict[str, int] = {}
+        for kind in self._caps.most.keys() - self._caps.elsewhere:
+            room = self.may_wait(kind, waiting) - waiting.get(kind, 0)
+            limits[kind] = max(0, min(room, self._rows(kind) - self.wants.of(kind)))
+        return limits
+
+    def _rows(self, kind: str) -> int:
+        """How many claimed rows of a limited type may be in hand, so that others may run the rest.
+
+        As many as run in the time that the mark is for, as far as that is known.
+        """
+        at_once = self._caps.could_run(kind, self._costs, self._crew.wanted)
+        soon = 0.0
+        if (seconds := self._costs.measured(kind)) is not None:
+            soon = HOLD * at_once / (seconds + OVERHEAD)
+        return max(ROWS_PER_PLACE * at_once, int(soon))

@@ -126,6 +126,10 @@ class Costs:
         mean = self._means.get(kind)
         return None if mean is None or mean > CHUNK_SECONDS else mean
 
+    def measured(self, kind: str) -> float | None:
+        """Mean seconds of one request, however long; None without a measurement."""
+        return (self._calls if kind in self._at_once else self._means).get(kind)
+
     def expected(self, kind: str, *, alone: bool = False) -> float:
         """Seconds that a request is expected to keep its worker, measured or not.
 

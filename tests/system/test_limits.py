@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.support.commands import Commands
 from tests.support.private_valkey import PrivateValkey
 from tests.support.service import WAIT, Bench
 from tests.support.waiting import eventually
+from tests.support.waiting_rows import WaitingRows
 
 PARTITIONS = 8
 
@@ -198,6 +200,23 @@ def test_a_flood_of_a_limited_type_leaves_the_pool_to_others(bench: Bench) -> No
     assert most_at_once(bench, "few", "flood%") <= 4
     assert begun(bench, "flood%") == len(flood)
     bench.check_books({*flood, *beside})
+
+
+def test_due_rows_of_a_limited_type_are_run_by_all_instances(bench: Bench) -> None:
+    """Each has workers for more than its limit lets it run."""
+    bench.start()
+    bench.start()
+    bench.shared_out(2, PARTITIONS)
+    names = [f"row-{n}" for n in range(10)]
+    with closing(WaitingRows(bench.stack.database, bench.schema)) as rows:
+        payload = orjson.dumps({"table": bench.table, "seconds": 0.5})
+        with rows.connection.transaction():
+            rows.add(*names, type="own", payload=payload)
+        owners = f"SELECT DISTINCT split_part(token, ':', 1) FROM {bench.schema}.requests"
+        eventually(lambda: len(rows.query(f"{owners} WHERE token IS NOT NULL")) == 2)
+    eventually(lambda: bench.done() == len(names), WAIT)
+    assert begun(bench, "row%") == len(names)
+    assert most_at_once(bench, "own") <= 2
 
 
 def test_with_redis_away_the_last_known_limits_hold(bench: Bench, tmp_path: Path) -> None:

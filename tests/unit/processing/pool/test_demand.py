@@ -198,6 +198,20 @@ def test_changed_limits_replace_an_open_want_but_not_at_once() -> None:
     assert ask(wants, 1.0) is None  # the second is still open
 
 
+def test_a_limited_type_that_went_and_may_come_again_is_asked_for_at_once() -> None:
+    wants = Demand(100, MIB, 2)
+    assert ask(wants, limits={"a": 2}) == 100
+    rows = dues(2, kind="a")
+    wants.came(1, rows, 0.0)
+    assert ask(wants, 0.0, limits={"a": 0}) == 98
+    wants.went(rows[:1])
+    assert ask(wants, 0.1, limits={"a": 9}) is None, "there is one yet"
+    wants.went(rows[1:])
+    assert ask(wants, 0.2, limits={"a": 0}) is None
+    assert ask(wants, 0.3, limits={"a": 9}) is not None
+    assert ask(wants, 0.4, limits={"a": 10}) is None
+
+
 def test_closing_and_a_new_maintenance() -> None:
     wants = Demand(100, MIB, 2)
     assert wants.close() is None

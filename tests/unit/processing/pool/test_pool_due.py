@@ -125,6 +125,50 @@ def test_due_rows_of_a_limited_type_do_not_keep_those_of_others_in_the_queue() -
     assert sent(pool.plan(1.1)) == [[(True, 1)]]
 
 
+def limits_of(pool: Pool, now: float) -> dict[str, int]:
+    """How many rows of each limited type the pool asks for now."""
+    [want] = frames(pool.ask(now), WantRows)
+    return dict(want.limits)
+
+
+def test_of_a_limited_type_no_more_rows_come_than_go_soon() -> None:
+    """Of one that nobody has measured, too: others may run the rest."""
+    pool = pool_with(4)
+    pool.limit_by_app({"slow": 1, "wide": 50})
+    assert limits_of(pool, 0.0) == {"slow": 3, "wide": 12}
+    pool.claimed(1, [(due(f"s{n}", kind="slow"), None) for n in range(3)], 0.0)
+    pool.plan(0.1)
+    assert limits_of(pool, 0.1) == {"slow": 0, "wide": 12}
+    pool.report(0, report(0, times={"slow": (1, 20.0)}))
+    assert limits_of(pool, 20.0)["slow"] == 1
+    pool.costs.observe("wide", 1, 0.098)
+    assert limits_of(pool, 21.0) == {"slow": 1, "wide": 80}
+
+
+@pytest.mark.parametrize("seconds, rows", [(0.001, 100), (0.048, 40), (0.198, 10)])
+def test_a_limited_type_of_short_runs_has_two_seconds_of_work_in_hand(
+    seconds: float, rows: int
+) -> None:
+    pool = pool_with(4)
+    pool.limit_by_app({"few": 1})
+    pool.costs.observe("few", 1, seconds)
+    assert limits_of(pool, 0.0) == {"few": rows}
+
+
+def test_rows_of_a_type_that_was_limited_or_slowed_after_they_came_are_given_up() -> None:
+    pool = pool_with(4)
+    pool.limit_by_app({"slowed": 1})
+    pool.costs.observe("slowed", 1, 0.001)
+    rows = [due(f"{kind}{n}", kind=kind) for kind in ("slowed", "limited") for n in range(20)]
+    pool.claimed(1, [(row, None) for row in rows], 0.0)
+    pool.plan(0.1)
+    pool.limit_by_app({"slowed": 1, "limited": 1})
+    pool.costs.observe("slowed", 100, 2000.0)
+    assert pool.take_excess(PATIENCE - 1) == []
+    assert all(map(is_due, pool.take_excess(PATIENCE)))
+    assert pool.lanes.waiting == {"slowed": 3, "limited": 3}
+
+
 def test_rows_that_would_wait_for_long_are_given_up_for_others_to_run() -> None:
     pool = pool_with(seconds=5.0)
     pool.claimed(1, [(due(f"d{n}"), None) for n in range(90)], 0.0)

@@ -193,8 +193,9 @@ class GuardedCursor(RepeatingCursor):
         return not self._own_loaders and not self._own_dumpers
 
     def forget(self) -> None:
-        """Lets go of the last request's result."""
+        """Lets go of the last request's result, and of how many rows it fetched at a time."""
         self._reset()
+        self.arraysize = 1
 
     def execute(self, query: Any, params: Any = None, **options: Any) -> GuardedCursor:
         """As psycopg's; refuses transaction control."""

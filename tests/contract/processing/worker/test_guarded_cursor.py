@@ -28,8 +28,11 @@ def make_app(seen: Seen) -> App:
             left = None
         tx.execute("SELECT %s::text AS id", (request.id,))
         seen.append((request.id, id(tx), left, tx.rowcount, type(tx.fetchone())))
-        tx.execute("SELECT 1")
+        tx.execute("SELECT generate_series(1, 9)")
+        seen[-1] += (len(tx.fetchmany()),)
         match payload:
+            case "sizes":
+                tx.arraysize = 5
             case "infinity":
                 tx.execute("SELECT 'infinity'::timestamptz").fetchone()
             case "close":
@@ -54,12 +57,12 @@ def bench(stack: Stack, schema: str, seen: Seen) -> Iterator[Bench]:
     made.executor.close()
 
 
-@pytest.mark.parametrize("bad", ["fine", "close", "dicts", "fail"])
+@pytest.mark.parametrize("bad", ["fine", "close", "dicts", "sizes", "fail"])
 def test_what_a_request_did_to_its_cursor_the_next_does_not_see(
     bench: Bench, seen: Seen, bad: str
 ) -> None:
     bench.run(*[bench.record(f"r{n}", "look", bad if n == 2 else "fine") for n in range(5)])
-    assert [line[2:] for line in seen] == [(None, 1, tuple)] * len(seen)
+    assert [line[2:] for line in seen] == [(None, 1, tuple, 1)] * len(seen)
     expected = ("failed", "handler_error") if bad == "fail" else ("done", "ok")
     assert bench.rows() == {f"r{n}": expected if n == 2 else ("done", "ok") for n in range(5)}
 

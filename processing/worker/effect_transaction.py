@@ -260,11 +260,9 @@ class EffectTransaction:
         Reject and Retry after a lock that could not be had at once are their own word.
         """
         error, healthy = self._session.failures.last, self._session.in_transaction
-        if error is None or tasks[0].index in chunk.excused:
+        if error is None or (healthy and any(t.outcome is DONE for t in tasks)):
             return
-        if healthy and any(t.outcome is DONE for t in tasks):
-            return
-        if not _not_their_fault(error):
+        if not _not_their_fault(error, tasks, chunk):
             # Asking may undo what ran. What has failed is undone by the caller anyway.
             done = any(t.outcome is DONE for t in tasks)
             if done or not has_outgrown(self._session.failures):
@@ -278,7 +276,7 @@ class EffectTransaction:
         """As _blame, of an error at the end of a segment; raises a lost connection's as it is."""
         if self._session.lost:
             raise error
-        if _not_their_fault(error) and not all(t.index in chunk.excused for t in tasks):
+        if _not_their_fault(error, tasks, chunk):
             raise Struck(tasks, error) from error
 
     def _enter(self, task: Task, chunk: ChunkRun) -> bool:
@@ -338,7 +336,11 @@ def _takes_tx(segment: Sequence[Task]) -> bool:
     return any(t.handler is not None and t.handler.wants_tx for t in segment)
 
 
-def _not_their_fault(error: psycopg.Error) -> bool:
-    """Whether it says that the database, or another transaction, was in the way."""
-    away = outage_of(error, connected=True) is not None
+def _not_their_fault(error: psycopg.Error, tasks: Sequence[Task], chunk: ChunkRun) -> bool:
+    """Whether it says that the database, or another transaction, was in the way.
+
+    The database works for all of them that are excused: it is what they ask of it.
+    """
+    excused = all(t.index in chunk.excused for t in tasks)
+    away = not excused and outage_of(error, connected=True) is not None
     return away or is_lock_race(error) or is_stale_plan(error)

@@ -32,9 +32,18 @@ def entered() -> Counter[str]:
     return Counter()
 
 
+def add_fast(app: App, schema: str) -> None:
+    @app.handler("fast", pipeline=True)
+    def fast(payload: str, request: Request, tx: psycopg.Cursor[Any]) -> None:
+        full = "DO $$ BEGIN RAISE EXCEPTION 'no room' USING ERRCODE = '53100'; END $$"
+        free = f"UPDATE {schema}.accounts SET cents = cents + 1 WHERE name = 'a0'"
+        tx.execute(full if payload == "full" else free)
+
+
 @pytest.fixture
 def bench(stack: Stack, schema: str, entered: Counter[str]) -> Iterator[Bench]:
     app = App()
+    add_fast(app, schema)
 
     @app.handler("transfer")
     def transfer(payload: dict[str, Any], request: Request, tx: psycopg.Cursor[Any]) -> None:
@@ -161,6 +170,19 @@ def test_a_reject_after_a_lock_that_was_not_waited_for_is_its_own_word(
         bench.run(bench.record("x", "polite", {}))
         holder.rollback()
     assert bench.rows() == {"x": ("rejected", "occupied")}
+
+
+def test_who_shares_a_pipeline_with_what_the_database_has_no_room_for_has_not_failed(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor where they meet a lock when they are run again."""
+    monkeypatch.setattr(bad_luck, "BETWEEN_TRIES", Backoff(0.0, 0.0))
+    with psycopg.connect(bench.url) as holder:
+        holder.execute(f"UPDATE {bench.schema}.accounts SET cents = 0 WHERE name = 'a0'")
+        bench.run(*(bench.record(n, "fast", n) for n in ("full", "x", "y")))
+        holder.rollback()
+    waiting = ("waiting", "retry")
+    assert bench.rows() == {"full": ("failed", "handler_error"), "x": waiting, "y": waiting}
 
 
 @pytest.mark.parametrize("locked", ["row", "account"])

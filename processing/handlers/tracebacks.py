@@ -16,7 +16,7 @@ class Tracebacks:
 
     def __init__(self, error: BaseException) -> None:
         self.error = error
-        self._of = [(one, one.__traceback__) for one in _with_its_causes(error)]
+        self._of = [(one, one.__traceback__) for one in with_its_causes(error)]
 
     @contextmanager
     def shown(self) -> Iterator[None]:
@@ -32,11 +32,12 @@ class Tracebacks:
 
 def let_go(error: BaseException) -> None:
     """Of an exception that was caught, and is handed on no more, nothing keeps the frames."""
-    for one in _with_its_causes(error):
+    for one in with_its_causes(error):
         BaseException.with_traceback(one, None)  # also of a class that lets nobody set attributes
 
 
-def _with_its_causes(error: BaseException) -> list[BaseException]:
+def with_its_causes(error: BaseException) -> list[BaseException]:
+    """It, what led to it, and what it groups."""
     found: dict[int, BaseException] = {}
     coming: list[BaseException | None] = [error]
     while coming:

@@ -15,7 +15,7 @@ from processing.handlers.options import Effect
 from processing.handlers.outcomes import Outcome, outcome_of
 from processing.handlers.request import Request
 from processing.handlers.stopping import STOPPING
-from processing.handlers.tracebacks import let_go
+from processing.handlers.tracebacks import let_go, with_its_causes
 from processing.logs import RUNNING
 from processing.worker.forks import FORK_GUARD
 from processing.worker.guarded_cursor import GuardedCursor
@@ -63,6 +63,7 @@ class Calls:
         except BaseException as error:  # noqa: BLE001 - sys.exit of a handler is its failure, not ours
             FORK_GUARD.check(error)
             task.end(_ended_by(error, handler.effect))
+            self._forgive_unless(error)
             let_go(error)
             self._session.forget_cursor(name)
         self._take_back(tx)
@@ -91,11 +92,13 @@ class Calls:
             FORK_GUARD.check(error)
             self._session.forget_cursor(name)
             outcome = _ended_by(error, handler.effect)
+            self._forgive_unless(error)
             let_go(error)
             for task in tasks:
                 task.end(outcome)
         else:
             _end_each(entered, results, handler.effect)
+            self._forgive_unless(*(r for r in results if isinstance(r, BaseException)))
         self._take_back(tx)
         took = time.perf_counter() - begun
         RUNNING.set(None)
@@ -104,6 +107,17 @@ class Calls:
         for task in tasks:
             task.seconds = took / len(tasks)
             task.started = now + took - task.seconds  # it ended for all of them at once
+
+    def _forgive_unless(self, *raised: BaseException) -> None:
+        """What failed in the database is no more, unless it led to what was raised.
+
+        In a transaction that is healthy, the handler has dealt with it.
+        """
+        failures = self._session.failures
+        if failures.last is None or not self._session.in_transaction:
+            return
+        if not any(one is failures.last for error in raised for one in with_its_causes(error)):
+            failures.last = None
 
     def _take_back(self, tx: GuardedCursor | None) -> None:
         session = self._session

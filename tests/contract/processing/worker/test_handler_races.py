@@ -32,6 +32,35 @@ def entered() -> Counter[str]:
     return Counter()
 
 
+def add_probes(app: App, schema: str) -> None:
+    """Handlers that go on without a lock that they do not get, or say that they failed for it."""
+
+    def probe(tx: psycopg.Cursor[Any], how: str) -> None:
+        try:
+            with tx.connection.transaction():
+                tx.execute(f"SELECT FROM {schema}.accounts WHERE name = 'a0' FOR UPDATE NOWAIT")
+        except psycopg.errors.LockNotAvailable as error:
+            if how == "wraps":
+                raise RuntimeError("no account") from error
+            if how == "groups":
+                raise ExceptionGroup("no accounts", [error]) from None
+        raise ValueError("of its own")
+
+    @app.handler("probe")
+    def probe_one(payload: str, tx: psycopg.Cursor[Any]) -> None:
+        probe(tx, payload)
+
+    @app.batch_handler("probes")
+    def probe_each(requests: list[Request], tx: psycopg.Cursor[Any]) -> list[Exception]:
+        ends = []
+        for request in requests:
+            try:
+                probe(tx, request.payload)
+            except Exception as error:  # noqa: BLE001 - each is the end of its own request
+                ends.append(error)
+        return ends
+
+
 def add_fast(app: App, schema: str) -> None:
     @app.handler("fast", pipeline=True)
     def fast(payload: str, request: Request, tx: psycopg.Cursor[Any]) -> None:
@@ -43,6 +72,7 @@ def add_fast(app: App, schema: str) -> None:
 @pytest.fixture
 def bench(stack: Stack, schema: str, entered: Counter[str]) -> Iterator[Bench]:
     app = App()
+    add_probes(app, schema)
     add_fast(app, schema)
 
     @app.handler("transfer")
@@ -170,6 +200,27 @@ def test_a_reject_after_a_lock_that_was_not_waited_for_is_its_own_word(
         bench.run(bench.record("x", "polite", {}))
         holder.rollback()
     assert bench.rows() == {"x": ("rejected", "occupied")}
+
+
+@pytest.mark.parametrize("kind", ["probe", "probes"])
+@pytest.mark.parametrize(
+    "how, end",
+    [
+        ("goes on", ("failed", "handler_error")),
+        ("wraps", ("waiting", "retry")),
+        ("groups", ("waiting", "retry")),
+    ],
+)
+def test_a_lock_that_a_handler_has_gone_on_without_is_not_why_it_failed(
+    bench: Bench, kind: str, how: str, end: tuple[str, str]
+) -> None:
+    with psycopg.connect(bench.url) as holder:
+        holder.execute(f"UPDATE {bench.schema}.accounts SET cents = 0 WHERE name = 'a0'")
+        bench.run(bench.record("x", kind, how))
+        holder.rollback()
+    assert bench.rows() == {"x": end}
+    [(error,)] = bench.query(f"SELECT error FROM {bench.schema}.requests")
+    assert ("of its own" in error) == (how == "goes on")
 
 
 def test_who_shares_a_pipeline_with_what_the_database_has_no_room_for_has_not_failed(

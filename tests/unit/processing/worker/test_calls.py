@@ -26,6 +26,8 @@ def _flag() -> Iterator[None]:
 
 
 class NoSession:
+    in_transaction = False
+
     def __init__(self) -> None:
         self.failures = Failures()
 

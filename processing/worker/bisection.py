@@ -240,6 +240,8 @@ class Bisection:
         Returns what broke it where that undid all and is nobody's fault.
         """
         chunk.clear()  # from here on it takes what the database takes
+        # What a handler did behind a ROLLBACK may have been committed, statement by statement.
+        alone = self._session.idle
         landed = self._has_landed(broken)
         culprits = broken.culprits
         if landed is False and broken.lost is not None:
@@ -247,20 +249,22 @@ class Bisection:
         if landed is None and broken.lost is not None:
             chunk.leave_unclear(chunk.open([*broken.before, *culprits]))
             return None
-        if landed is False and not broken.known:
+        doubtful = alone or landed is not False
+        if not doubtful and not broken.known:
             # Nothing of it is left: each of them alone shows whose fault it was.
             self.run(chunk.open(broken.before), chunk, apart)
             for task in culprits:
                 self.run([task], chunk, apart)
             return None
         for task in culprits:
-            end = DOUBT if landed is not False else undone_end(task.outcome, broken.left_open)
+            end = DOUBT if doubtful else undone_end(task.outcome, broken.left_open)
             task.end(end)
             chunk.decided.add(task.index)
             self._log.error("transaction ended by a handler", request_id=task.envelope.id,
                             type=task.envelope.type, error=end.error)  # fmt: skip
-        if landed is not False:
-            self._landed.write(broken, chunk, certain=landed is True)
+        if doubtful:
+            before = [] if landed is False else broken.before  # else it is undone, and run again
+            self._landed.write(before, culprits, chunk, certain=landed is True)
         return None
 
     def _has_landed(self, broken: Broken) -> bool | None:

@@ -3,13 +3,12 @@
 The statements of one chunk stand or fall together with its journal rows, so COMMIT, ROLLBACK and
 their kin are refused before they are sent, whether they come through the cursor or through its
 connection; so is libpq's own connection, which asks nobody. What slips through all the same is
-found out when the handler has returned (see `Session.ended`).
+found out when the handler has returned (see `Session.ended`), and what is behind it is refused.
 """
 
 from __future__ import annotations
 
 import contextlib
-import re
 import sys
 import weakref
 from collections.abc import Generator, Iterator
@@ -19,22 +18,16 @@ import psycopg
 from psycopg import pq, sql
 from psycopg.rows import tuple_row
 
-from processing.handlers.errors import OncepoolError
 from processing.worker.repeating_cursor import KeptStatement, RepeatingCursor
 from processing.worker.savepoint_block import SavepointBlock
-from processing.worker.sql_noise import without_noise
-
-_ENDS = re.compile(
-    r"(?:^|;)\s*(?:COMMIT|END|ABORT|BEGIN|START\s+TRANSACTION|PREPARE\s+TRANSACTION"
-    r"|ROLLBACK(?!\s+(?:WORK\s+|TRANSACTION\s+)?TO\b)"
-    # The executor's own savepoint.
-    r"|(?:(?:ROLLBACK\s+(?:WORK\s+|TRANSACTION\s+)?TO|RELEASE)\s+)?(?:SAVEPOINT\s+)?oncepool)\b",
-    re.IGNORECASE,
+from processing.worker.transaction_control import (
+    OURS,
+    ends_transaction,
+    handles_savepoints,
+    refuse,
+    refuse_behind_the_end,
 )
-_BY_HAND = re.compile(r"(?:^|;)\s*(?:SAVEPOINT|RELEASE|ROLLBACK)\b", re.IGNORECASE)
-"""Statements about savepoints, of those that are let through."""
-_OURS = "oncepool"
-"""The executor's savepoint."""
+
 _WAYS_ROUND = frozenset(
     {"pgconn", "set_autocommit", "set_isolation_level", "set_read_only", "set_deferrable"}
     | {f"tpc_{step}" for step in ("begin", "prepare", "commit", "rollback", "recover")}
@@ -50,20 +43,6 @@ _known: dict[str, str] = {}
 
 class AnswersNotAwaited(psycopg.NotSupportedError):
     """A handler that is registered with `pipeline=True` wanted to read a statement's answer."""
-
-
-class TransactionControlRefused(OncepoolError):
-    """A handler tried to end the transaction that its request shares with others."""
-
-
-def ends_transaction(statement: str) -> bool:
-    """Whether a statement, or one of several, would begin or end a transaction."""
-    return _ENDS.search(without_noise(statement, _OURS)) is not None
-
-
-def handles_savepoints(statement: str) -> bool:
-    """Whether a statement, or one of several, sets a savepoint, releases one or goes back to it."""
-    return _BY_HAND.search(without_noise(statement, _OURS)) is not None
 
 
 def check(query: Any, connection: psycopg.Connection[Any], failures: Failures | None = None) -> Any:
@@ -86,21 +65,21 @@ def check(query: Any, connection: psycopg.Connection[Any], failures: Failures | 
     else:
         text = str(query)
     if text not in _known:
-        if ends_transaction(text):
-            _refuse(text.strip()[:60])
-        if handles_savepoints(text):  # each time
+        backslash = "\\" in text  # what it means is a setting of the session
+        escapes = backslash and _reads_escapes(connection)
+        if ends_transaction(text, escapes=escapes):
+            refuse(text.strip()[:60])
+        if handles_savepoints(text, escapes=escapes):  # each time
             if failures is not None:
                 failures.savepoints += 1
-        elif len(_known) < _MOST_KNOWN and len(text) <= _LONGEST_KNOWN:
+        elif not backslash and len(_known) < _MOST_KNOWN and len(text) <= _LONGEST_KNOWN:
             _known[text] = text
     return query
 
 
-def _refuse(what: str) -> NoReturn:
-    raise TransactionControlRefused(
-        f"{what!r} would end the transaction that this request shares with others and with its "
-        "journal row; leave it out: Oncepool commits when the handler has returned"
-    )
+def _reads_escapes(connection: psycopg.Connection[Any]) -> bool:
+    """Whether a backslash escapes a quote in every text."""
+    return connection.pgconn.parameter_status(b"standard_conforming_strings") == b"off"
 
 
 class Failures:
@@ -199,6 +178,7 @@ class GuardedCursor(RepeatingCursor):
 
     def execute(self, query: Any, params: Any = None, **options: Any) -> GuardedCursor:
         """As psycopg's; refuses transaction control."""
+        refuse_behind_the_end(self._conn)
         try:
             if options or params is None or not self.run_again(query, params):
                 super().execute(check(query, self._conn, self.failures), params, **options)
@@ -209,6 +189,7 @@ class GuardedCursor(RepeatingCursor):
 
     def executemany(self, query: Any, *args: Any, **options: Any) -> None:
         """As psycopg's; refuses transaction control."""
+        refuse_behind_the_end(self._conn)
         try:
             super().executemany(check(query, self._conn, self.failures), *args, **options)
         except psycopg.Error as error:
@@ -226,10 +207,12 @@ class GuardedCursor(RepeatingCursor):
     def _copy(
         self, statement: Any, *args: Any, **options: Any
     ) -> Generator[psycopg.Copy, None, None]:
+        refuse_behind_the_end(self._conn)
         try:
             with super().copy(
                 check(statement, self._conn, self.failures), *args, **options
             ) as copy:
+                copy.connection = self.connection
                 yield copy
         except psycopg.Error as error:
             self.failures.note(error)
@@ -242,6 +225,7 @@ class GuardedCursor(RepeatingCursor):
         return rows
 
     def _stream(self, query: Any, *args: Any, **options: Any) -> Generator[Any, None, None]:
+        refuse_behind_the_end(self._conn)
         try:
             yield from super().stream(check(query, self._conn, self.failures), *args, **options)
         except psycopg.Error as error:
@@ -283,10 +267,11 @@ class GuardedConnection:
         self, savepoint_name: str | None = None, force_rollback: bool = False
     ) -> SavepointBlock:
         """As psycopg's inside of a transaction: a savepoint, which the block's end lets go of."""
-        if savepoint_name == _OURS:
-            _refuse(f"connection.transaction({savepoint_name!r})")
+        if savepoint_name == OURS:
+            refuse(f"connection.transaction({savepoint_name!r})")
+        refuse_behind_the_end(self._connection)
         block = self._connection.transaction(savepoint_name, force_rollback)
-        return SavepointBlock(block, self._failures.blocks)
+        return SavepointBlock(block, self._failures.blocks, self)
 
     @contextlib.contextmanager
     def pipeline(self) -> Iterator[psycopg.Pipeline]:
@@ -305,24 +290,24 @@ class GuardedConnection:
 
     def commit(self) -> NoReturn:
         """Refused."""
-        _refuse("connection.commit()")
+        refuse("connection.commit()")
 
     def rollback(self) -> NoReturn:
         """Refused."""
-        _refuse("connection.rollback()")
+        refuse("connection.rollback()")
 
     def close(self) -> NoReturn:
         """Refused."""
-        _refuse("connection.close()")
+        refuse("connection.close()")
 
     def __getattr__(self, name: str) -> Any:
         if name in _WAYS_ROUND:
-            _refuse(f"connection.{name}")
+            refuse(f"connection.{name}")
         return getattr(self._connection, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in ("_connection", "_failures"):
-            _refuse(f"connection.{name} = {value!r}")
+            refuse(f"connection.{name} = {value!r}")
         super().__setattr__(name, value)
 
 
@@ -334,5 +319,5 @@ class GuardedInfo:
 
     def __getattr__(self, name: str) -> Any:
         if name == "pgconn":
-            _refuse("connection.info.pgconn")
+            refuse("connection.info.pgconn")
         return getattr(self._info, name)

@@ -24,7 +24,7 @@ from processing.worker.records import failure_without_row
 from processing.worker.session import Session
 from processing.worker.task import Task
 from processing.worker.transaction import Transaction
-from processing.worker.transaction_ends import ENDED, Broken
+from processing.worker.transaction_ends import ENDED
 
 _UNKNOWN = (
     "another request's handler ended their transaction, and nobody can say what was committed"
@@ -54,16 +54,19 @@ class LandedEnds:
         self._publish = publish
         self._log = log
 
-    def write(self, broken: Broken, chunk: ChunkRun, *, certain: bool) -> None:
+    def write(
+        self, before: Sequence[Task], culprits: Sequence[Task], chunk: ChunkRun, *, certain: bool
+    ) -> None:
         """Writes how those ended that ran in a transaction that a handler has committed.
 
-        Not `certain`: perhaps has. Raises nothing that the database does.
+        Not `certain`: perhaps has. `before`: what ran there before any culprit did. Raises nothing
+        that the database does.
         """
         if not certain:
-            for task in broken.before:
+            for task in before:
                 if task.outcome is DONE:
                     task.end(Outcome(State.IN_DOUBT, ENDED.code, reason=_UNKNOWN))
-        tasks = chunk.open([*broken.before, *broken.culprits])
+        tasks = chunk.open([*before, *culprits])
         chunk.decided.update(t.index for t in tasks)
         end = time.monotonic() + self._patience
         try:

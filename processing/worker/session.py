@@ -31,7 +31,7 @@ from processing.worker.row_settings import PUT_BACK, PUT_BACK_LOCAL, as_made
 from processing.worker.statements import BACK, BEGIN, BOUNDS, MARK, RELEASE, SAVEPOINT
 from processing.worker.transaction_ends import CommitUnclear, ended_where_missing
 
-IN_TRANSACTION = pq.TransactionStatus.INTRANS
+IN_TRANSACTION, IDLE = pq.TransactionStatus.INTRANS, pq.TransactionStatus.IDLE
 NAME = "oncepool worker"
 
 
@@ -72,7 +72,7 @@ class Session:
         """Of the handler that runs, on its cursors."""
         self.left_open = False
         """The connection was closed for what a handler left open, or at work, there."""
-        self.held: Callable[[], bool] = _by_nobody
+        self.held: Callable[[], bool] = lambda: False
         """Whether something holds the connection, which after a handler's run nothing may. It is
         the lock's own method, as it is asked after each run."""
         self._next_savepoint: int | None = None
@@ -141,7 +141,7 @@ class Session:
         """Closes the connection, whatever state it is in."""
         connection, self._connection, self.backend = self._connection, None, None
         self._cursors.clear()
-        self.held = _by_nobody
+        self.held = lambda: False
         if connection is not None:
             with contextlib.suppress(psycopg.Error):
                 connection.close()
@@ -174,6 +174,11 @@ class Session:
         return not self.lost and self.connection.pgconn.transaction_status == IN_TRANSACTION
 
     @property
+    def idle(self) -> bool:
+        """No transaction is open: each statement is committed by itself."""
+        return not self.lost and self.connection.pgconn.transaction_status == IDLE
+
+    @property
     def untouched(self) -> bool:
         """Whether a handler has left all as it was: our transaction is open, and nothing failed.
 
@@ -192,7 +197,7 @@ class Session:
     def ended(self, xid: int) -> bool:
         """Whether the transaction with this id is over, though another one may have begun."""
         pgconn = self.connection.pgconn
-        if pgconn.transaction_status == pq.TransactionStatus.IDLE:
+        if pgconn.transaction_status == IDLE:
             return True
         if pgconn.parameter_status(b"application_name") == MARK or not self.in_transaction:
             return False
@@ -343,7 +348,3 @@ class Session:
         if result.status == pq.ExecStatus.FATAL_ERROR:
             raise error_from_result(result, encoding="utf-8")
         return result
-
-
-def _by_nobody() -> bool:
-    return False

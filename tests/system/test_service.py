@@ -29,7 +29,7 @@ ENDS = {
     "exits": ("failed", "handler_error"),
     "unjson": ("failed", "handler_error"),
     "commits": ("failed", "handler_error"),
-    "rolls_back": ("failed", "transaction_ended"),
+    "rolls_back": ("in_doubt", "transaction_ended"),
     "closes": ("failed", "transaction_ended"),
     "eats": ("failed", "handler_error"),
     "sleeps": ("failed", "timeout"),
@@ -98,7 +98,7 @@ def check_metrics(port: int, effects: int) -> None:
     assert shown(port, "oncepool_chunk_requests_count") > 1
     assert shown(port, "oncepool_messages_confirmed_total") > effects
     assert shown(port, "oncepool_group_joined") == 1
-    assert shown(port, "oncepool_journal_rows", what="in_doubt") == 1
+    assert shown(port, "oncepool_journal_rows", what="in_doubt") == 2
     assert shown(port, "oncepool_journal_rows", what="waiting") >= 1
 
 

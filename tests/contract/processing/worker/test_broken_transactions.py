@@ -150,11 +150,13 @@ def test_a_batch_whose_transaction_was_committed_is_in_doubt_and_not_run_again(
     assert bench.effects() == sorted(set(bench.effects())), "an effect twice"
 
 
-def test_a_batch_whose_transaction_was_rolled_back_has_failed(bench: Bench) -> None:
-    records = [bench.record(f"b{n}", "batch", {"raw": "ROLLBACK"} if n == 9 else {}) for n in
-               range(10)]  # fmt: skip
+@pytest.mark.parametrize("end, state", [("ROLLBACK; BEGIN", "failed"), ("ROLLBACK", "in_doubt")])
+def test_a_batch_whose_transaction_was_rolled_back_has_failed_if_another_was_open_since(
+    bench: Bench, end: str, state: str
+) -> None:
+    records = [bench.record(f"b{n}", "batch", {"raw": end} if n == 9 else {}) for n in range(10)]
     bench.run(*records)
-    assert books(bench) == {("failed", ENDED, 0): 10}
+    assert books(bench) == {(state, ENDED, 0): 10}
 
 
 def test_a_connection_cut_by_somebody_else_is_nobodys_fault(bench: Bench, stack: Stack) -> None:

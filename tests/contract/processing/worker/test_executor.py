@@ -206,7 +206,7 @@ BAD = {
     "bad sql": ({"sql": "SELECT nothing"}, ("failed", "handler_error")),
     "swallow": ({"swallow": True}, ("failed", "handler_error")),
     "nul": ({"return": "\0"}, ("failed", "handler_error")),
-    "raw rollback": ({"raw": "ROLLBACK"}, ("failed", "transaction_ended")),
+    "raw rollback": ({"raw": "ROLLBACK"}, ("in_doubt", "transaction_ended")),
     "close": ({"close": True}, ("failed", "transaction_ended")),
 }
 

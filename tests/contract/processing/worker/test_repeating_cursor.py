@@ -14,6 +14,7 @@ from psycopg.adapt import Dumper
 from psycopg.rows import dict_row
 from psycopg.types.json import Jsonb
 
+from processing.worker import guarded_cursor
 from processing.worker.guarded_cursor import GuardedCursor
 from processing.worker.prepared_statements import PreparedStatements
 from stack import Stack
@@ -21,6 +22,12 @@ from stack import Stack
 TIMES = 8
 """Until psycopg has a statement prepared, and twice more."""
 Step = tuple[str, Any]
+
+
+@pytest.fixture(autouse=True)
+def _no_worker(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No transaction is a worker's here, and each statement may be committed by itself."""
+    monkeypatch.setattr(guarded_cursor, "refuse_behind_the_end", lambda connection: None)
 
 
 @pytest.fixture

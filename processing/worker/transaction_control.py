@@ -1,0 +1,62 @@
+"""What would end the transaction that requests share, or come behind its end, and is refused."""
+
+from __future__ import annotations
+
+import re
+from typing import Any, Final, NoReturn
+
+import psycopg
+from psycopg import pq
+
+from processing.handlers.errors import OncepoolError
+from processing.worker.sql_noise import without_noise
+
+_ENDS = re.compile(
+    r"(?:^|;)\s*(?:COMMIT|END|ABORT|BEGIN|START\s+TRANSACTION|PREPARE\s+TRANSACTION"
+    r"|ROLLBACK(?!\s+(?:WORK\s+|TRANSACTION\s+)?TO\b)"
+    # The executor's own savepoint.
+    r"|(?:(?:ROLLBACK\s+(?:WORK\s+|TRANSACTION\s+)?TO|RELEASE)\s+)?(?:SAVEPOINT\s+)?oncepool)\b",
+    re.IGNORECASE,
+)
+_BY_HAND = re.compile(r"(?:^|;)\s*(?:SAVEPOINT|RELEASE|ROLLBACK)\b", re.IGNORECASE)
+"""Statements about savepoints, of those that are let through."""
+OURS: Final = "oncepool"
+"""The executor's savepoint."""
+_IDLE: Final = pq.TransactionStatus.IDLE
+
+
+class TransactionControlRefused(OncepoolError):
+    """A handler tried to end the transaction that requests share, or to go on behind its end."""
+
+
+def ends_transaction(statement: str, *, escapes: bool = False) -> bool:
+    """Whether a statement, or one of several, would begin or end a transaction.
+
+    `escapes`: where a backslash escapes a quote in every text.
+    """
+    return _ENDS.search(without_noise(statement, OURS, escapes=escapes)) is not None
+
+
+def handles_savepoints(statement: str, *, escapes: bool = False) -> bool:
+    """Whether a statement, or one of several, sets a savepoint, releases one or goes back to it."""
+    return _BY_HAND.search(without_noise(statement, OURS, escapes=escapes)) is not None
+
+
+def refuse(what: str) -> NoReturn:
+    """Raises TransactionControlRefused."""
+    raise TransactionControlRefused(
+        f"{what!r} would end the transaction that this request shares with others and with its "
+        "journal row; leave it out: Oncepool commits when the handler has returned"
+    )
+
+
+def refuse_behind_the_end(connection: psycopg.Connection[Any]) -> None:
+    """Raises TransactionControlRefused where each statement would be committed by itself.
+
+    In a pipeline that is known after its next synchronisation.
+    """
+    if connection.pgconn.transaction_status == _IDLE and connection.autocommit:
+        raise TransactionControlRefused(
+            "the transaction that this request shares with others has been ended while it ran: "
+            "what it does now would be committed by itself, and again with each run"
+        )

@@ -100,8 +100,6 @@ def _reason(
         if isinstance(row["due_at"], datetime):
             row = {**row, "due_at": row["due_at"].astimezone(UTC).isoformat(timespec="seconds")}
         return _WHY.get((action, state), _OTHER[action]).format_map(row)
-    if run is not None and row["run"] != run:
-        return f"is at run {row['run']}, not {run}; look at it, and try again if it is still so"
     if row["gone"]:
         return "has no payload in the journal; send it again with the same id"
     if late:
@@ -111,4 +109,6 @@ def _reason(
             f"gives way to {row['newer']}, a newer request of its reference; cancel that one first"
             " if it waits, or submit what is to be done under a new id"
         )
-    return "was moved by somebody else meanwhile; look at it and try again"
+    other = run is not None and row["run"] != run
+    what = f"is at run {row['run']}, not {run}" if other else "was moved by somebody else meanwhile"
+    return f"{what}; look at it and try again"

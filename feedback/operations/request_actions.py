@@ -207,8 +207,8 @@ def _move(
     """`again`: they run again, so none that has expired, and somebody is to look for them."""
     wanted = list(dict.fromkeys(ids))
     late = expired(connection, wanted, schema=schema) if again else frozenset[str]()
-    seen = None if runs is None else write_json(dict(runs)).decode()
-    values = {**values, "runs": seen, **by._asdict()}
+    values = {**values, **by._asdict()}
+    values["runs"] = None if runs is None else write_json(dict(runs)).decode()
     expected: Sequence[str] = values.get("states") or [values["from_state"]]
     text = query(name, schema)
 
@@ -220,13 +220,10 @@ def _move(
         return moved
 
     def refuse(moved: Sequence[Moved]) -> list[Refusal]:
-        missed = set(wanted) - {row.id for row in moved}
-        if not missed:
+        if not (missed := set(wanted) - {row.id for row in moved}):
             return []
-        action = values["action"]
-        return explain(
-            connection, missed, action, expected, late=late, runs=runs or {}, schema=schema
-        )
+        action, seen = values["action"], runs or {}
+        return explain(connection, missed, action, expected, late=late, runs=seen, schema=schema)
 
     with suppress(errors.UniqueViolation), connection.transaction():
         # What fails here undoes the move: who hears of an error has moved nothing.

@@ -12,7 +12,7 @@ Nothing is imported before a fixture is asked for.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -22,11 +22,19 @@ if TYPE_CHECKING:
     from processing.testing import Sandbox
 
 _OPTION = "oncepool_app"
+_RAISED = pytest.StashKey[bool]()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """The setting that names the app."""
     parser.addini(_OPTION, "module:attribute of the App that oncepool's fixtures run")
+
+
+@pytest.hookimpl(hookwrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, Any, None]:
+    """Notes whether the test has failed, or was skipped, by the time its fixtures end."""
+    outcome = yield
+    item.stash[_RAISED] = outcome.excinfo is not None
 
 
 @pytest.fixture(scope="session")
@@ -54,10 +62,15 @@ def oncepool_resources() -> dict[str, Any] | None:
 
 @pytest.fixture
 def oncepool_sandbox(
-    oncepool_app: App, oncepool_tx: Any, oncepool_resources: dict[str, Any] | None
+    request: pytest.FixtureRequest,
+    oncepool_app: App,
+    oncepool_tx: Any,
+    oncepool_resources: dict[str, Any] | None,
 ) -> Iterator[Sandbox]:
     """The app with a producer, in memory: see `processing.testing.Sandbox`."""
     from processing.testing.sandbox import Sandbox
 
     with Sandbox(oncepool_app, oncepool_resources, tx=oncepool_tx) as sandbox:
         yield sandbox
+        if request.node.stash.get(_RAISED, False):
+            sandbox.clear_faults()  # it has ended before they could strike

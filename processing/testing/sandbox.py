@@ -20,7 +20,7 @@ import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, Literal, NoReturn, Self
+from typing import Any, Final, NoReturn, Self
 
 from feedback.contract.record import Record, claim_of, is_due
 from feedback.status.memory_store import MemoryStatusStore
@@ -39,13 +39,12 @@ from processing.testing.memory_access import (
 )
 from processing.testing.memory_journal import INSTANCE, MemoryJournal, Row
 from processing.testing.movable_clock import MovableClock
-from processing.testing.planned_faults import OfWhat, PlannedFaults
+from processing.testing.planned_faults import OfWhat, PlannedFaults, Point
 from processing.testing.sandbox_client import SandboxClient, write_all
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.executor import Executor, JournalAccess
 from processing.worker.task import Task
 
-Point = Literal["commit", "committed"]
 MOST_RUNS: Final = 100_000
 """Records that one call runs at most: what asks for itself again without a pause never ends."""
 _log = get_logger("oncepool.sandbox")
@@ -98,7 +97,7 @@ class Sandbox:
         self._offset = 0
         self._chunks = 0
         self._running: Record | None = None
-        self._faults = PlannedFaults()
+        self._faults = PlannedFaults(app.handlers)
 
     def __enter__(self) -> Self:
         self._app.start_worker(self._resources)
@@ -115,10 +114,14 @@ class Sandbox:
         self.journal.tick(self._app.schedules, self.clock.now())
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         _open.remove(self)
         self.clock.stop()
         self._app.stop_worker()
+        if left := self._faults.left():
+            if error is None:
+                raise KitError(left)
+            error.add_note(left)
 
     # Time and work
 
@@ -184,7 +187,7 @@ class Sandbox:
 
     def deliver_twice(self, of: OfWhat = None, times: int = 1) -> None:
         """The next messages, of that type or id, are there twice, as if they were sent again."""
-        self._faults.plan("twice", of, times)
+        self._faults.plan("deliver_twice", of, times)
 
     def kill_at(self, point: Point, of: OfWhat = None, times: int = 1) -> None:
         """The worker dies when it is about to commit, or has committed and told nobody yet.
@@ -192,7 +195,11 @@ class Sandbox:
         The next times that it runs something of that type or id; `kill_worker()` is for anywhere
         in a handler.
         """
-        self._faults.plan(point, of, times)
+        self._faults.plan_kill(point, of, times)
+
+    def clear_faults(self) -> None:
+        """Those that are planned and have not struck are not to: the end does not tell of them."""
+        self._faults.clear()
 
     @contextlib.contextmanager
     def redis_away(self) -> Iterator[None]:
@@ -238,7 +245,7 @@ class Sandbox:
         if self._faults.strikes("lose", record):
             return
         self._topic.append(record)
-        if self._faults.strikes("twice", record):
+        if self._faults.strikes("deliver_twice", record):
             self._offset += 1
             self._topic.append((*record[:2], self._offset, *record[3:]))
 

@@ -44,6 +44,22 @@ def test_it_is_paid(oncepool_sandbox, oncepool_tx):
 def test_others_know_nothing_of_it(oncepool_sandbox):
     assert oncepool_sandbox.requests() == []
 """
+FAULTS = """
+import pytest
+from test_shop import oncepool_resources
+
+def test_a_misspelt_type(oncepool_sandbox):
+    oncepool_sandbox.lose("pya")
+
+def test_it_is_skipped_before(oncepool_sandbox):
+    oncepool_sandbox.lose("pay")
+    pytest.skip()
+
+@pytest.mark.xfail
+def test_it_fails_before(oncepool_sandbox):
+    oncepool_sandbox.lose("pay")
+    assert False
+"""
 LIGHT = """
 import sys
 
@@ -67,6 +83,16 @@ def test_a_project_tests_its_app_with_one_setting(tmp_path: Path) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\noncepool_app = shop:app\n")
     done = run_in(tmp_path)
     assert "2 passed" in done.stdout, done.stdout + done.stderr
+
+
+def test_a_fault_that_never_struck_is_an_error_of_a_test_that_passes_alone(tmp_path: Path) -> None:
+    (tmp_path / "shop.py").write_text(APP)
+    (tmp_path / "test_shop.py").write_text(TESTS)
+    (tmp_path / "test_faults.py").write_text(FAULTS)
+    (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\noncepool_app = shop:app\n")
+    done = run_in(tmp_path, "test_faults.py")
+    assert "1 passed, 1 skipped, 1 xfailed, 1 error" in done.stdout, done.stdout + done.stderr
+    assert "never struck: lose('pya')" in done.stdout
 
 
 def test_a_project_without_an_app_is_told_and_pays_nothing(tmp_path: Path) -> None:

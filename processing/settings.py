@@ -17,6 +17,7 @@ Ordering: TypeAlias = Literal["key", "partition", "none"]
 MAX_IN_HAND: Final = 10_000
 """Unless somebody sets another one, here or in the settings of the service; so the next one."""
 LOCK_TIMEOUT: Final = 10.0
+CHECK_AFTER: Final = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +124,7 @@ class MaintenanceSettings:
     """Seconds that its statuses live; it doesn't know the types' own."""
     lease: float = 60.0
     """Seconds that the claim of a call outside lives unless it is renewed."""
-    check_after: float = 30.0
+    check_after: float = CHECK_AFTER
     """Seconds after which the check of a request in doubt is asked; each time they double."""
     claim_pause: float = 0.05
     """Seconds after a claim that found nothing; doubles up to one second, where that is more."""

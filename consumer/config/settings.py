@@ -33,7 +33,7 @@ from consumer.config.validation import wrong_combinations
 from consumer.errors import ConfigError
 from feedback.outbox.names import DEFAULT_SCHEMA, SCHEMA_PATTERN
 from feedback.status.opening import check_url
-from processing.settings import LOCK_TIMEOUT, MAX_IN_HAND
+from processing.settings import CHECK_AFTER, LOCK_TIMEOUT, MAX_IN_HAND
 
 MIB = 1024 * 1024
 PREFIX = "ONCEPOOL_"
@@ -123,7 +123,7 @@ class Settings(BaseSettings):
     third of them, at most 15 s; then the request is in_doubt. Claims of waiting rows live 60 s."""
     sweep_interval: Seconds = Field(10.0)
     """Seconds between two looks for claims whose lease has run out."""
-    check_after: Seconds = Field(30.0)
+    check_after: Seconds = Field(CHECK_AFTER)
     """Seconds after which a request in doubt is asked about, where its handler has a check; each
     time they double, up to an hour."""
     migrate_on_start: bool = Field(False)

@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from psycopg.errors import LockNotAvailable
 
+from feedback.contract.record import NOWHERE
 from feedback.contract.schedule import (
     Decision,
     Schedule,
@@ -25,6 +26,7 @@ from feedback.contract.schedule import (
 from feedback.contract.states import SCHEDULED, DeadLetterReason, State
 from feedback.journal.commits import Commits
 from feedback.journal.connections import Connection, database_now, notify_due
+from feedback.journal.dead_letters import DeadLetter
 from feedback.journal.queries import execute
 from feedback.journal.releases import LOCK_BRIEFLY
 from feedback.journal.rows import headers_json
@@ -92,6 +94,15 @@ def tick_status(tick: TickRequest, now: datetime) -> StatusFields:
     return StatusFields(
         tick.id, tick.type, State.WAITING, 0, code=SCHEDULED, attempt=1, at=now, retry_at=now
     )
+
+
+def taken_letter(tick: TickRequest) -> DeadLetter:
+    """Of a tick whose id belongs to another request."""
+    headers = [("ce_id", tick.id.encode()), ("ce_type", tick.type.encode()), *tick.headers]
+    at = int(tick.at.timestamp() * 1000)
+    record = (TOPIC, NOWHERE, NOWHERE, at, None, tick.payload, headers, tick.type, None)
+    error = f"request id {tick.id!r} of a schedule's tick belongs to another request"
+    return DeadLetter(tick.id, DeadLetterReason.CONFLICT, error, record)
 
 
 def _make(
@@ -166,12 +177,8 @@ def _refuse_taken(
     found = {request_id for (request_id,) in execute(connection, "find_taken_ids", schema, values)}
     taken = [tick for tick in there if tick.id in found]
     for tick in taken:
-        headers = [("ce_id", tick.id.encode()), ("ce_type", tick.type.encode()), *tick.headers]
-        letter = {
-            "id": tick.id, "reason": DeadLetterReason.CONFLICT, "topic": TOPIC,
-            "detail": f"request id {tick.id!r} of a schedule's tick belongs to another request",
-            "headers": headers_json(headers).decode(), "payload": tick.payload,
-        }  # fmt: skip
+        letter = taken_letter(tick).columns()
+        letter["headers"] = letter["headers"].decode()
         execute(connection, "add_tick_letter", schema, letter)
     return taken
 

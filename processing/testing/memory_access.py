@@ -1,18 +1,12 @@
-"""What an executor knows of the journal, in memory: in place of a database and its statements.
-
-So the executor that runs in tests is the one that runs in workers, and not an imitation of it.
-"""
+"""The executor's statements on a journal in memory, in place of a database's."""
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, cast
 
-import psycopg
-
-from feedback.backend import Backend
 from feedback.contract.record import Record, is_read_again
 from feedback.contract.states import State
 from feedback.journal import done_rows
@@ -21,14 +15,8 @@ from feedback.journal.database_errors import Overtaken
 from feedback.journal.dead_letters import DeadLetter
 from feedback.journal.rows import FailedRun, RequestRow, StoredRequest
 from feedback.journal.writer import CLOSED, COLUMNS, OPEN_COLUMNS, JournalWriter, place_text
-from processing.testing.handler_cursor import CursorOfTest
 from processing.testing.memory_journal import MemoryJournal, Row
-from processing.worker.guarded_cursor import GuardedCursor
-from processing.worker.leftovers import end_blocks
-from processing.worker.outages import Outages
-from processing.worker.session import Session
 
-T = TypeVar("T")
 _POSTGRES_EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _ROW: Final = tuple(name for name in RequestRow.__dataclass_fields__ if name != "keeps_payload")
 _FINISHED: Final = (
@@ -42,111 +30,6 @@ _CALLED: Final = (
     "attempt", "used", "not_before", "due_at",
 )  # fmt: skip
 """Columns that the end of a call outside changes."""
-
-
-class MemorySession(Session):
-    """Transactions of the journal in memory, and with them what a test's own cursor does."""
-
-    def __init__(
-        self, journal: MemoryJournal, cursor: CursorOfTest, committing: Callable[[str], None]
-    ) -> None:
-        """`committing` is told `commit` before one, and `committed` after it."""
-        super().__init__(
-            "", lambda _: None, lock_timeout=0, statement_timeout=0, idle_timeout=0,
-            prepare_threshold=None,
-        )  # fmt: skip
-        self._journal = journal
-        self._tx = cursor
-        self._committing = committing
-
-    @property
-    def lost(self) -> bool:
-        return False
-
-    def lost_by_handler(self) -> bool:
-        return False
-
-    def connect(self) -> None:
-        """There is nothing to connect to."""
-
-    def drop(self) -> None:
-        self.rollback()
-
-    def cursor(self) -> psycopg.Cursor[Any]:
-        return cast("psycopg.Cursor[Any]", None)  # statements are calls of MemoryWriter
-
-    def handler_cursor(self, kind: str) -> GuardedCursor:
-        self.failures.clear()
-        return cast("GuardedCursor", self._tx.given(self.failures))
-
-    def take_back(self) -> None:
-        end_blocks(self.failures)
-
-    @property
-    def in_transaction(self) -> bool:
-        return self._tx.healthy
-
-    @property
-    def untouched(self) -> bool:
-        failures = self.failures
-        return failures.last is None and not failures.savepoints and self._tx.healthy
-
-    def ended(self, xid: int) -> bool:
-        return False
-
-    def number(self) -> tuple[str, str]:
-        return "", ""
-
-    def begin(self) -> None:
-        self._journal.begin()
-        self._tx.begin()
-
-    def wait_at_most(self, seconds: float | None) -> None:
-        """Nothing here is locked by others."""
-
-    def put_back(self) -> None:
-        """Nothing here is read as a handler says."""
-
-    def commit(self) -> None:
-        self._committing("commit")
-        self._journal.commit()
-        self._tx.commit(dead=self._journal.dead)
-        self._committing("committed")
-
-    def rollback(self) -> None:
-        self._journal.rollback()
-        self._tx.rollback()
-
-    def savepoint(self) -> int:
-        self._tx.savepoint()
-        return 1
-
-    def release(self, *, next_in: int | None = None, pipeline: Any = None) -> None:
-        self._tx.release()
-
-    def back(self) -> None:
-        self._tx.back()
-
-    def unended(self, backends: Sequence[Backend], timeout: float) -> list[Backend]:
-        """Nobody else is at work."""
-        return []
-
-
-class MemoryOutages(Outages):
-    """A database that is always there."""
-
-    def connect(self) -> None:
-        """It is."""
-
-    def survive(self, error: psycopg.Error) -> bool:
-        self._session.rollback()
-        return False
-
-    def redo(self, work: Callable[[], T]) -> T:
-        return work()
-
-    def outlast(self, work: Callable[[], T], patience: float) -> T:
-        return work()
 
 
 class MemoryCoalescing(Coalescing):
@@ -246,11 +129,7 @@ class MemoryWriter(JournalWriter):
                 self._journal.put({"id": name, "resends": resends, "resent_from": place}, _now())
 
     def add_letter(self, cursor: Any, letter: DeadLetter) -> None:
-        row = letter.columns() | {"request_id": letter.request_id, "at": _now()}
-        same = ("topic", "partition", "offset")
-        known = any(all(one[n] == row[n] for n in same) for one in self._journal.letters)
-        if not known and not self._journal.dead:
-            self._journal.letters.append(row | {"id": len(self._journal.letters) + 1})
+        self._journal.add_letter(letter, _now())
 
     def claim(
         self, cursor: Any, row: RequestRow, was: StoredRequest | None, token: str, lease: float
@@ -284,7 +163,9 @@ class MemoryWriter(JournalWriter):
         return run
 
     def stays_in_doubt(self, cursor: Any, request_id: str, token: str) -> None:
-        pass  # nobody asks here but who sends it again
+        stands = self._journal.rows.get(request_id)
+        if stands and (stands["state"], stands["token"]) == (State.IN_DOUBT, token):
+            self._journal.put({"id": request_id, "lost_claims": 0}, _now())
 
     def _put(self, row: RequestRow, names: Sequence[str], others: Row) -> None:
         """Writes some columns of a row, and `others` as they are."""

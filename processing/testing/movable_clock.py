@@ -1,4 +1,8 @@
-"""Time in tests: it stands still until it is moved."""
+"""Time in tests: it stands still until it is moved.
+
+It stands at whole milliseconds, which is what a message says of its time: what is sent while it
+stands is then no older than what was written while it stood.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +24,8 @@ class MovableClock:
     def __init__(self, start: datetime | None) -> None:
         if start is not None and start.tzinfo is None:
             raise KitError(f"start={start} has no time zone: give an aware datetime")
-        self._travel = time_machine.travel(start or datetime.now(UTC), tick=False)
+        begin = start or datetime.now(UTC)
+        self._travel = time_machine.travel(_whole(begin.astimezone(UTC)), tick=False)
         self._traveller: Any = None
 
     def start(self) -> None:
@@ -40,5 +45,9 @@ class MovableClock:
         return time.time()
 
     def move(self, seconds: float) -> None:
-        """Moves it, backwards too, and runs nothing."""
-        self._traveller.shift(timedelta(seconds=seconds))
+        """Moves it, backwards too, to the next whole millisecond, and runs nothing."""
+        self._traveller.move_to(_whole(self.now() + timedelta(seconds=seconds)))
+
+
+def _whole(at: datetime) -> datetime:
+    return at + timedelta(microseconds=-at.microsecond % 1000)

@@ -23,21 +23,19 @@ from datetime import datetime
 from typing import Any, Final, NoReturn, Self
 
 from feedback.contract.record import Record, claim_of, is_due
+from feedback.contract.states import MOST_CRASHES, WORKER_DIED
 from feedback.status.memory_store import MemoryStatusStore
 from feedback.status.status import Status, StatusWrite
 from processing.handlers.app import App
-from processing.ipc.frames import Report, Suspect
+from processing.ipc.frames import ASK, Report, Suspect
 from processing.logs import get_logger
+from processing.pool.worker_deaths import suspect_again
 from processing.settings import ExecutorSettings
 from processing.testing.given import KitError
 from processing.testing.handler_cursor import CursorOfTest
-from processing.testing.memory_access import (
-    MemoryCoalescing,
-    MemoryOutages,
-    MemorySession,
-    MemoryWriter,
-)
+from processing.testing.memory_access import MemoryCoalescing, MemoryWriter
 from processing.testing.memory_journal import INSTANCE, MemoryJournal, Row
+from processing.testing.memory_session import MemoryOutages, MemorySession
 from processing.testing.movable_clock import MovableClock
 from processing.testing.planned_faults import OfWhat, PlannedFaults, Point
 from processing.testing.sandbox_client import SandboxClient, write_all
@@ -62,10 +60,11 @@ def kill_worker(*_: Any, **__: Any) -> NoReturn:
     again, as in an instance, after a look into the journal: twice killed it is dead, and a call
     outside is in doubt.
     """
-    if not _open:
-        raise KitError("kill_worker() kills the worker of a Sandbox, and none is open")
-    _open[-1].journal.kill()
-    raise WorkerKilled
+    for sandbox in reversed(_open):
+        if sandbox.runs:
+            sandbox.journal.kill()
+            raise WorkerKilled
+    raise KitError("kill_worker() kills the worker of a Sandbox, and none runs anything")
 
 
 class Sandbox:
@@ -96,6 +95,7 @@ class Sandbox:
         self._topic: deque[Record] = deque()
         self._offset = 0
         self._chunks = 0
+        self._checked = {name for name, handler in app.handlers.items() if handler.check}
         self._running: Record | None = None
         self._faults = PlannedFaults(app.handlers)
 
@@ -125,14 +125,19 @@ class Sandbox:
 
     # Time and work
 
+    @property
+    def runs(self) -> bool:
+        """Whether its worker is at something: this is asked from within."""
+        return self._running is not None
+
     def run(self) -> int:
         """Runs what has arrived and what is due now; how many records that were."""
         done = 0
-        while (record := self._next()) is not None:
+        while (found := self._next()) is not None:
             done += 1
             if done > MOST_RUNS:
                 raise KitError(f"after {MOST_RUNS} runs there is still something due")
-            self._run(record)
+            self._run(*found)
         return done
 
     def advance(self, seconds: float) -> int:
@@ -249,33 +254,37 @@ class Sandbox:
             self._offset += 1
             self._topic.append((*record[:2], self._offset, *record[3:]))
 
-    def _next(self) -> Record | None:
+    def _next(self) -> tuple[Record, Suspect | None] | None:
         if self._topic:
-            return self._topic.popleft()
+            return self._topic.popleft(), None
         now = self.clock.now()
         self.journal.tick(self._app.schedules, now)
-        return self.journal.claim_next(now)
+        if (record := self.journal.claim_next(now)) is not None:
+            return record, None
+        if (record := self.journal.ask_next(self._checked, now)) is not None:
+            return record, Suspect(ASK, (), ())
+        return None
 
     def _due(self) -> float | None:
         if self._topic:
             return self.clock.time()
         ticks = self.journal.next_tick(self._app.schedules, self.clock.now())
-        times = [at for at in (self.journal.due_at(), ticks) if at is not None]
+        asked = self.journal.asked_at(self._checked)
+        times = [at for at in (self.journal.due_at(), asked, ticks) if at is not None]
         return min(times).timestamp() if times else None
 
-    def _run(self, record: Record) -> None:
+    def _run(self, record: Record, suspect: Suspect | None) -> None:
         """Runs a record as an instance does: again, as a suspect, where its worker dies."""
-        suspect: Suspect | None = None
         while True:
             begun = time.monotonic()
             token, report = self._execute(record, suspect)
             if not self.journal.dead:
                 break
             self.journal.dead = False
-            before = suspect or Suspect(None, (), ())
-            suspect = before._replace(
-                tokens=(*before.tokens, token), crashes=before.crashes + 1,
-                losses=(*before.losses, (begun, time.monotonic(), "killed by a test")),
+            again = suspect is not None and suspect.crashes + 1 >= MOST_CRASHES
+            suspect = suspect_again(
+                suspect, (), token, verdict=WORKER_DIED if again else None,
+                loss=(begun, time.monotonic(), "killed by a test"),
             )  # fmt: skip
         if report.returned or report.unclear:
             if is_due(record):

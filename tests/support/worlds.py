@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Any, Protocol
@@ -13,10 +14,14 @@ from feedback.client.message import draft
 from feedback.client.pending import Submission
 from feedback.client.send_clock import SendClock
 from feedback.contract.record import Record
+from feedback.journal.claimed_rows import record_of
 from feedback.journal.claims import ClaimRequest, claim
+from feedback.journal.doubts import doubts_to_ask
 from feedback.status.memory_store import MemoryStatusStore
 from feedback.status.status import Status, StatusWrite
-from processing import App, Done, NotDone, Reject, Request, Retry, RetryPolicy
+from processing import App, Done, NotDone, Reject, Request, Retry, RetryPolicy, Unknown
+from processing.ipc.frames import ASK, NO_ORDER, Suspect
+from processing.settings import CHECK_AFTER
 from processing.testing import FakeCursor, Sandbox
 from tests.support.executor import Bench
 
@@ -88,7 +93,15 @@ def world_app(tell: Callable[[Any, str], None]) -> App:  # noqa: C901 - handlers
     def call(payload: Any, request: Request[Any]) -> str:
         return act(payload, request)
 
-    @app.handler("asked", effect="external", check=_checked, retries=steady)
+    asked_of = Counter[str]()
+
+    def checked(request: Request[Any]) -> Done | NotDone | Unknown:
+        asked_of[request.id] += 1
+        if request.payload.get("unknown", 0) >= asked_of[request.id]:
+            return Unknown()
+        return Done("found") if request.payload.get("done") else NotDone()
+
+    @app.handler("asked", effect="external", check=checked, retries=steady)
     def asked(payload: dict[str, Any], request: Request[Any]) -> str:
         return act(payload, request)
 
@@ -102,18 +115,18 @@ def world_app(tell: Callable[[Any, str], None]) -> App:  # noqa: C901 - handlers
 
     @app.handler("parent", retries=steady)
     def parent(payload: dict[str, Any], tx: psycopg.Cursor[Any], request: Request[Any]) -> str:
-        request.follow_up("once", {"of": "parent"}, request_id=f"child of {request.id}")
+        kind, of = payload.get("then", "once"), payload.get("of", "parent")
+        request.follow_up(kind, {"of": of}, request_id=f"child of {request.id}")
         return act(payload, request)
 
-    @app.batch_handler("batch")
+    @app.batch_handler("batch", retries=steady)
     def batch(requests: list[Request[dict[str, Any]]], tx: psycopg.Cursor[Any]) -> list[Any]:
-        return [Reject("odd") if r.payload["n"] % 2 else r.payload["n"] for r in requests]
+        ends = {1: Reject("odd"), 3: Retry(after=5), 5: ValueError("boom")}
+        if any(r.payload["n"] == 7 for r in requests):
+            raise ValueError("all of them")
+        return [ends.get(r.payload["n"], r.payload["n"]) for r in requests]
 
     return app
-
-
-def _checked(request: Request[Any]) -> Done | NotDone:
-    return Done("found") if request.payload.get("done") else NotDone()
 
 
 class SandboxWorld:
@@ -195,20 +208,22 @@ class DatabaseWorld:
         for _ in range(100):
             records, self._records = self._records, []
             records = records or self._claimed()
-            if not records:
-                return
             for record in records:
                 self.bench.run(record)
+            asked = [] if records else self._doubts()
+            for record in asked:
+                self.bench.run(record, suspect=Suspect(ASK, (), ()))
+            if not records and not asked:
+                return
         raise AssertionError("there is always something due")
 
     def wait(self, seconds: float) -> None:
-        """What waits has waited for so long."""
+        """What waits, or is in doubt, has done so for so long."""
         self.run()
-        names = ("due_at", "not_before", "window_start", "created_at")
+        names = ("due_at", "not_before", "window_start", "created_at", "finished_at")
         earlier = ", ".join(f"{n} = {n} - make_interval(secs => {seconds})" for n in names)
-        self.bench.query(
-            f"UPDATE {self.bench.schema}.requests SET {earlier} WHERE state = 'waiting'"
-        )
+        open_ = "state IN ('waiting', 'in_doubt')"
+        self.bench.query(f"UPDATE {self.bench.schema}.requests SET {earlier} WHERE {open_}")
         self.run()
 
     def _claimed(self) -> list[Record]:
@@ -216,6 +231,12 @@ class DatabaseWorld:
         want = ClaimRequest(self._order, 100)
         with psycopg.connect(self.bench.url, autocommit=True) as connection:
             return [r for r, _ in claim(connection, "local", want, schema=self.bench.schema).rows]
+
+    def _doubts(self) -> list[Record]:
+        types = [name for name, handler in self.bench.app.handlers.items() if handler.check]
+        with psycopg.connect(self.bench.url, autocommit=True) as connection:
+            found = doubts_to_ask(connection, types, 100, CHECK_AFTER, schema=self.bench.schema)
+        return [record_of(row, NO_ORDER) for row in found]
 
     def books(self) -> dict[str, Any]:
         schema, query = self.bench.schema, self.bench.query

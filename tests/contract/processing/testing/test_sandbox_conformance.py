@@ -154,11 +154,79 @@ def calls_outside(world: World) -> Any:
     }  # fmt: skip
 
 
+def asked_about_by_the_clock(world: World) -> Any:
+    world.send("asked", {"fail": 1, "done": True}, request_id="a")
+    world.send("asked", {"fail": 1, "done": True, "unknown": 2}, request_id="b")
+    world.send("asked", {"fail": 1, "unknown": 9}, request_id="c")
+    world.send("asked", {"fail": 1}, request_id="d")
+    world.send("call", {"fail": 1}, request_id="e")  # a check that raises
+    world.wait(32)
+    world.wait(32)
+    world.send("asked", {"fail": 1, "unknown": 9}, request_id="c")  # sent again it is asked, too
+    world.wait(65)
+    return {
+        "a": ("done", "ok"), "b": ("done", "ok"), "c": ("in_doubt", "handler_error"),
+        "d": ("done", "ok"), "e": ("in_doubt", "handler_error"),
+    }  # fmt: skip
+
+
 def in_a_batch(world: World) -> Any:
-    world.send("batch", {"n": 2}, request_id="a")
-    world.send("batch", {"n": 3}, request_id="b")
+    for n in (1, 2, 3, 5, 7):
+        world.send("batch", {"n": n}, request_id=str(n))
+    world.wait(4)
+    failed = ("waiting", "handler_error")
+    return {
+        "1": ("rejected", "odd"), "2": ("done", "ok"), "3": ("waiting", "retry"),
+        "5": failed, "7": failed,
+    }  # fmt: skip
+
+
+def conflicts_in_each_state(world: World) -> Any:
+    first: dict[str, tuple[str, dict[str, Any]]] = {
+        "doubt": ("asked", {"fail": 1, "unknown": 9}), "waits": ("again", {"fail": 2}),
+        "pure": ("pure", {"fail": 2}), "dead": ("again", {"fail": 3}),
+        "refused": ("again", {"reject": True}), "failed": ("once", {"fail": 1}),
+        "called": ("asked", {}), "newest": ("newest", {"of": "x"}),
+    }  # fmt: skip
+    for name, (kind, payload) in first.items():
+        world.send(kind, payload, request_id=name)
+    world.wait(10)
+    for name, (kind, payload) in first.items():
+        world.send(kind, payload | {"other": 1}, request_id=name)
+        world.send("own", {"a": name}, request_id=name)
     world.run()
-    return {"a": ("done", "ok"), "b": ("rejected", "odd")}
+    return {
+        "doubt": ("in_doubt", "handler_error"), "waits": ("waiting", "handler_error"),
+        "pure": ("waiting", "handler_error"), "dead": ("waiting", "handler_error"),
+        "refused": ("rejected", "no_funds"), "failed": ("failed", "handler_error"),
+        "called": ("done", "ok"), "newest": ("waiting", "coalescing"),
+    }  # fmt: skip
+
+
+def follow_ups_of_other_kinds(world: World) -> Any:
+    for kind in ("newest", "pure", "novel", "asked", "typed"):
+        world.send("parent", {"then": kind}, request_id=kind)
+    world.send("once", {"other": 1}, request_id="child of once")
+    world.run()
+    world.send("parent", {"then": "once"}, request_id="once")  # it is there already
+    world.run()
+    return {
+        "child of newest": ("waiting", "coalescing"), "child of pure": None,
+        "child of novel": ("waiting", "unknown_type"), "child of asked": ("done", "ok"),
+        "child of typed": ("rejected", "invalid_payload"), "child of once": ("done", "ok"),
+    }  # fmt: skip
+
+
+def older_ones_that_come_late(world: World) -> Any:
+    old = ("ce_type", b"newest"), ("ce_time", b"2020-01-01T00:00:00Z")
+    world.send("newest", {"of": "x", "n": 1}, request_id="a")
+    world.raw(b'{"of":"x","n":0}', ("ce_id", b"b"), *old)
+    world.run()
+    world.wait(61)
+    world.raw(b'{"of":"x","n":0}', ("ce_id", b"c"), *old)
+    world.run()
+    late = ("superseded", "superseded")
+    return {"a": ("done", "ok"), "b": late, "c": late}
 
 
 def no_request_at_all(world: World) -> Any:
@@ -181,7 +249,9 @@ SCENARIOS: list[Scenario] = [
     done_and_sent_again, sent_twice_at_once, another_payload_under_its_id, failed_and_sent_again,
     done_at_the_second_attempt, between_two_attempts, all_attempts_used_up, asked_for_another_try,
     refused, of_an_unknown_type, delayed, expired, with_follow_ups, of_one_reference,
-    pure_computation, calls_outside, in_a_batch, no_request_at_all, with_a_fingerprint_of_its_own,
+    pure_computation, calls_outside, asked_about_by_the_clock, in_a_batch, no_request_at_all,
+    with_a_fingerprint_of_its_own, conflicts_in_each_state, follow_ups_of_other_kinds,
+    older_ones_that_come_late,
 ]  # fmt: skip
 
 

@@ -14,12 +14,14 @@ import pytest
 from pydantic import BaseModel
 
 from feedback import Client, ClientClosed, Conflict, Status, StoreUnavailable, WaitTimeout
-from processing import App, Message, RawMessage, Request, Retry, Tick
+from processing import App, Done, Message, RawMessage, Request, Retry, Tick, Unknown
 from processing.testing import FakeCursor, KitError, Sandbox, kill_worker
 
 app = App()
 entered: list[str] = []
 """Requests whose handlers were entered, in their order."""
+asked: list[tuple[str, datetime]] = []
+"""Requests whose check was asked, and when."""
 
 
 class Receipt(BaseModel):
@@ -53,6 +55,19 @@ def charge(payload: dict[str, Any]) -> str:
     return "charged"
 
 
+def _asked(request: Request[Any]) -> Done | Unknown:
+    asked.append((request.id, datetime.now(UTC)))
+    if request.payload.get("kill"):
+        kill_worker()
+    times = [id_ for id_, _ in asked].count(request.id)
+    return Unknown() if times <= request.payload["unknown"] else Done("found")
+
+
+@app.handler("ask", effect="external", check=_asked)
+def ask(payload: dict[str, Any]) -> str:
+    raise TimeoutError("no answer")
+
+
 @app.handler("later")
 def later(payload: dict[str, Any]) -> None:
     raise Retry(after=1, counts=False)
@@ -61,6 +76,15 @@ def later(payload: dict[str, Any]) -> None:
 @app.handler("at.once")
 def at_once(payload: dict[str, Any]) -> None:
     raise Retry(after=0, counts=False)
+
+
+@app.handler("ask.newest")
+def ask_newest(payload: dict[str, Any], request: Request[Any]) -> None:
+    request.follow_up("newest", {}, request_id="asked")
+
+
+@app.handler("newest", coalesce=lambda payload: "x", window=5)
+def newest(payload: dict[str, Any]) -> None: ...
 
 
 @app.periodic("0 6 * * mon-fri", tz="Europe/Oslo")
@@ -77,6 +101,7 @@ def erp(message: RawMessage) -> Message:
 @pytest.fixture
 def sandbox() -> Iterator[Sandbox]:
     entered.clear()
+    asked.clear()
     with Sandbox(app, start=datetime(2026, 10, 23, 12, tzinfo=UTC)) as made:
         yield made
 
@@ -144,12 +169,34 @@ def test_a_worker_that_dies_about_its_commit(sandbox: Sandbox, point: Any, times
 
 def test_a_call_outside_whose_worker_dies_is_in_doubt(sandbox: Sandbox) -> None:
     assert sandbox.client.call("charge", {"kill": True}).state == "in_doubt"
-    sandbox.kill_at("committed", charge)
-    assert sandbox.client.call("charge", {}).state == "done"
+
+
+def test_a_check_is_asked_by_the_clock(sandbox: Sandbox) -> None:
+    began = sandbox.clock.now()
+    sandbox.client.submit("ask", {"unknown": 3}, request_id="a")
+    sandbox.client.submit("ask", {"unknown": 99}, request_id="b")
+    sandbox.client.submit("ask", {"kill": True}, request_id="c")
+    sandbox.client.submit("charge", {"kill": True}, request_id="d")  # has none
+    sandbox.run()
+    assert {row["state"] for row in sandbox.requests()} == {"in_doubt"}
+    assert sandbox.advance(29) == 0
+    assert asked == []
+    sandbox.advance(3000)
+    times = {
+        name: [(at - began).total_seconds() for id_, at in asked if id_ == name] for name in "abc"
+    }
+    doubled = [30.0, 60.0, 120.0, 240.0, 480.0, 960.0]
+    assert times == {"a": doubled[:4], "b": [*doubled, 1920.0], "c": doubled}
+    assert sandbox.client.wait("a", 1).result == "found"
+    assert states(sandbox) == {
+        "a": "done/ok", "b": "in_doubt/handler_error", "c": "in_doubt/handler_error",
+        "d": "in_doubt/worker_died",
+    }  # fmt: skip
 
 
 def test_what_a_failed_run_did_is_undone() -> None:
     entered.clear()
+    asked.clear()
     cursor = FakeCursor()
     with Sandbox(app, tx=cursor) as sandbox:
         sandbox.client.submit("pay", {"fail": 1}, request_id="p")
@@ -186,6 +233,26 @@ def test_what_comes_by_the_clock_comes_when_it_is_moved(sandbox: Sandbox) -> Non
     ticks = [row["result"] for row in sandbox.requests() if row["type"] == "report"]
     assert ticks == ['"Mon 05:00"', '"Tue 05:00"']
     assert sandbox.client.wait("report@2026-10-27T05:00:00Z", 0.1).result == "Tue 05:00"
+
+
+def test_a_tick_whose_id_is_taken_is_a_dead_letter(sandbox: Sandbox) -> None:
+    sandbox.client.submit("pay", {}, request_id="report@2026-10-26T05:00:00Z")
+    sandbox.advance(4 * 86400)
+    assert [(one["reason"], one["request_id"]) for one in sandbox.dead_letters] == [
+        ("conflict", "report@2026-10-26T05:00:00Z")
+    ]
+    assert states(sandbox)["report@2026-10-27T05:00:00Z"] == "done/ok"
+
+
+@pytest.mark.parametrize("delay", [0.0, 1.0005])
+def test_what_is_sent_later_is_newer_though_time_stands_still(delay: float) -> None:
+    with Sandbox(app, start=datetime(2026, 1, 1, 0, 0, 0, 4567, UTC)) as sandbox:
+        sandbox.client.submit("ask.newest", {}, request_id="a", delay=delay)
+        sandbox.advance(delay)
+        sandbox.client.submit("newest", {}, request_id="b")
+        sandbox.advance(10)
+        assert (sandbox.request("asked") or {})["superseded_by"] == "b"
+        assert states(sandbox)["b"] == "done/ok"
 
 
 def test_what_asks_for_itself_again_is_tried_when_it_says(sandbox: Sandbox) -> None:
@@ -262,7 +329,7 @@ def test_real_time_goes_on_afterwards_and_the_app_can_be_started_again() -> None
 def test_wrong_use_is_told() -> None:
     with pytest.raises(KitError, match="no time zone"):
         Sandbox(app, start=datetime(2026, 1, 1))  # noqa: DTZ001 - what is refused
-    with pytest.raises(KitError, match="none is open"):
+    with pytest.raises(KitError, match="none runs"):
         kill_worker()
     with pytest.raises(KitError, match="with block"):
         Sandbox(app).client.call("pay", {})

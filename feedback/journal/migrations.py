@@ -7,6 +7,7 @@ once, also through a proxy that pools transactions.
 from __future__ import annotations
 
 import functools
+import re
 import time
 from importlib.resources import files
 from typing import Any, Final
@@ -15,13 +16,20 @@ import psycopg
 from psycopg import errors, sql
 
 from feedback.backoff import Backoff
-from feedback.errors import SchemaMissing, SchemaTooNew
+from feedback.errors import JournalError, SchemaMissing, SchemaTooNew
 from feedback.journal.connections import open_connection
 from feedback.schema_versions import LOCK, Migration, found_version, numbered_files
 
 LOCK_TIMEOUT: Final = "1s"
 MOST_TRIES: Final = 30
 _PAUSES: Final = Backoff(0.2, 2.0)
+
+_TABLE: Final = re.compile(r"^CREATE TABLE (\w+)", re.MULTILINE)
+_GONE: Final = """
+SELECT name FROM unnest(%(made)s::text[]) AS name
+WHERE NOT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+                  WHERE n.nspname = %(schema)s AND c.relname = name)
+"""
 
 _PREPARE: Final = """
 CREATE SCHEMA IF NOT EXISTS {schema};
@@ -43,8 +51,8 @@ def migrations() -> tuple[Migration, ...]:
 def migrate(url: str, schema: str) -> list[str]:
     """Brings the journal up to date; the names of the migrations that it applied.
 
-    Raises SchemaTooNew, LockNotAvailable where somebody holds on to a table for a minute, and
-    psycopg.Error where the database is away or refuses.
+    Raises JournalError where the journal is newer or lacks a table, LockNotAvailable where somebody
+    holds on to a table for a minute, and psycopg.Error where the database is away or refuses.
     """
     applied: list[str] = []
     known = migrations()
@@ -52,6 +60,7 @@ def migrate(url: str, schema: str) -> list[str]:
         # One transaction more than there is to do: the last one sees that nothing is left.
         while (name := _apply_in_turn(connection, schema, known)) is not None:
             applied.append(name)
+        _check_tables(connection, schema)
     return applied
 
 
@@ -94,12 +103,25 @@ def _apply_next(
 
 
 def check_schema(connection: psycopg.Connection[Any], schema: str) -> None:
-    """Raises SchemaMissing or SchemaTooNew unless the journal is of this version."""
+    """Raises JournalError unless the journal is of this version, and whole."""
     version = found_version(connection, schema)
     wanted = migrations()[-1].version
     if version < wanted:
         raise SchemaMissing(schema, version, wanted)
     _refuse_newer(schema, version)
+    _check_tables(connection, schema)
+
+
+def _check_tables(connection: psycopg.Connection[Any], schema: str) -> None:
+    """What was made once is not made again: somebody dropped or renamed it."""
+    made = _TABLE.findall("".join(migration.text for migration in migrations()))
+    gone = [name for (name,) in connection.execute(_GONE, {"made": made, "schema": schema})]
+    if gone:
+        tables = ", ".join(f"{schema}.{name}" for name in gone)
+        raise JournalError(
+            f"the journal lacks {tables}, which was dropped or renamed",
+            "give it back its name, or restore it from a backup",
+        )
 
 
 def _refuse_newer(schema: str, version: int) -> None:

@@ -16,7 +16,12 @@ _LOCK_BRIEFLY = "SET LOCAL lock_timeout = '1s'"
 
 
 def takes_writes(connection: Connection, *, schema: str) -> bool:
-    """As try_write(); False where the server refuses it.
+    """As try_write(); False where the server refuses it."""
+    return refused_writes(connection, schema=schema) is None
+
+
+def refused_writes(connection: Connection, *, schema: str) -> psycopg.Error | None:
+    """As try_write(); the error with which the server refuses it.
 
     A lock that is in the way, as while an index is rebuilt, or a server that is slow, says nothing
     of writes: those who write will see. Raises psycopg.Error where the connection is lost
@@ -26,12 +31,12 @@ def takes_writes(connection: Connection, *, schema: str) -> bool:
         try_write(connection, schema=schema)
     except (errors.LockNotAvailable, errors.QueryCanceled):
         [(read_only,)] = connection.execute("SHOW transaction_read_only").fetchall()
-        return bool(read_only == "off")
-    except psycopg.Error:
+        return None if read_only == "off" else errors.ReadOnlySqlTransaction("it is read-only")
+    except psycopg.Error as error:
         if connection.closed:
             raise
-        return False
-    return True
+        return error
+    return None
 
 
 def try_write(connection: Connection, *, schema: str) -> None:

@@ -7,11 +7,11 @@ import time
 
 import psycopg
 
-from feedback.errors import OncepoolError, SchemaMissing, SchemaTooNew
+from feedback.errors import JournalError, OncepoolError, SchemaTooNew
 from feedback.journal.connections import Connection
 from feedback.journal.database_errors import is_turned_away, outage_of
 from feedback.journal.migrations import check_schema, migrate
-from feedback.journal.probe import takes_writes
+from feedback.journal.probe import refused_writes
 from processing.ipc.channel import ChannelClosed
 from processing.ipc.frames import DatabaseState, JournalUnusable, MaintenanceReady
 from processing.logs import BoundLogger
@@ -80,9 +80,8 @@ class DatabaseProbe:
             with self._connection.busy():
                 self._reach()
         except (psycopg.Error, OSError) as error:
-            detail = " ".join(str(error).split()) or type(error).__name__
-            self._failed(detail, turned_away=is_turned_away(error))
-        except SchemaMissing as error:  # it was there: it may be put back
+            self._failed(_in_words(error), turned_away=is_turned_away(error))
+        except JournalError as error:  # it was there: it may be put back
             self._failed(str(error), "missing")
         except ChannelClosed:
             raise
@@ -111,13 +110,16 @@ class DatabaseProbe:
         self._say_ready("ok", "")
 
     def _probe(self) -> None:
-        """Raises psycopg.Error, SchemaMissing unless the database can be worked with."""
+        """Raises psycopg.Error, JournalError unless the database can be worked with."""
         connection = self._connection.open()
         if not self._schema_checked:
             (self._check_again if self._settings.served else self._check_schema)(connection)
             self._schema_checked = True
-        if not self.blocked and not takes_writes(connection, schema=self._settings.schema):
-            raise psycopg.OperationalError("it takes no writes: it is read-only, or its disk full")
+        if self.blocked:
+            return
+        if (refused := refused_writes(connection, schema=self._settings.schema)) is not None:
+            check_schema(connection, self._settings.schema)  # a table that is gone tells more
+            raise psycopg.OperationalError(f"it takes no writes: {_in_words(refused)}") from refused
 
     def _check_schema(self, connection: Connection) -> None:
         schema = self._settings.schema
@@ -132,7 +134,7 @@ class DatabaseProbe:
                 raise
             self.blocked = True
             verdict = "too_new" if isinstance(error, SchemaTooNew) else "missing"
-            detail = str(error).strip()
+            detail = _in_words(error)
             self._health.database(up=False, detail=detail)
             if self.said_ready:
                 self._reporting.tell(JournalUnusable(detail))
@@ -142,7 +144,7 @@ class DatabaseProbe:
         """Goes on with a journal that a newer version has upgraded meanwhile, as workers do.
 
         Nothing is migrated: that is for an instance that starts.
-        Raises SchemaMissing, psycopg.Error.
+        Raises JournalError, psycopg.Error.
         """
         try:
             check_schema(connection, self._settings.schema)
@@ -168,3 +170,9 @@ class DatabaseProbe:
         if not self.said_ready:
             self.said_ready = True
             self._reporting.tell(MaintenanceReady(schema, detail))
+
+
+def _in_words(error: Exception) -> str:
+    said = " ".join(str(error).split()) or type(error).__name__
+    lacks = isinstance(error, psycopg.errors.InsufficientPrivilege)
+    return f"{said}; look at the rights of its user" if lacks else said

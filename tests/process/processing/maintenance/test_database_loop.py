@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import psycopg
+import pytest
+from psycopg.conninfo import make_conninfo
 
+from feedback.errors import JournalError
 from feedback.journal.migrations import migrate
 from processing.ipc.frames import DatabaseState, JournalUnusable, ProbeDatabase
 from stack import Stack
@@ -152,6 +155,39 @@ def test_a_read_only_database_is_no_schema_that_is_missing(
     own_database.set_read_only(read_only=False)
 
     assert maintenance.wait_for(DatabaseState).up
+
+
+def test_a_table_that_is_gone_is_named_and_is_no_disk_that_is_full(
+    start: StartMaintenance, own_database: OwnDatabase
+) -> None:
+    migrate(own_database.url, "journal")
+    maintenance = start(schema="journal", database_url=own_database.url, sweep_interval=0.1)
+    assert maintenance.ready().schema == "ok"
+    with psycopg.connect(own_database.url, autocommit=True) as operator:
+        operator.execute("ALTER TABLE journal.dead_letters RENAME TO put_away")
+        maintenance.send(ProbeDatabase())
+        away = maintenance.wait_for(DatabaseState)
+        assert not away.up
+        assert "lacks journal.dead_letters" in away.detail
+        with pytest.raises(JournalError, match=r"lacks journal\.dead_letters"):
+            migrate(own_database.url, "journal")
+        operator.execute("ALTER TABLE journal.put_away RENAME TO dead_letters")
+    assert maintenance.wait_for(DatabaseState, 2).up
+
+
+def test_a_user_without_rights_is_told_to_look_at_them(
+    start: StartMaintenance, own_database: OwnDatabase
+) -> None:
+    migrate(own_database.url, "journal")
+    with psycopg.connect(own_database.url, autocommit=True) as operator:
+        operator.execute("CREATE ROLE nobody_much LOGIN")
+        try:
+            url = make_conninfo(own_database.url, options="-c role=nobody_much")
+            ready = start(schema="journal", database_url=url).ready()
+            assert "permission denied" in ready.detail
+            assert "look at the rights of its user" in ready.detail
+        finally:
+            operator.execute("DROP ROLE nobody_much")
 
 
 def test_a_connection_that_ends_is_no_outage(

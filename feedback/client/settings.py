@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from difflib import get_close_matches
 from typing import Any, Final
 
 from feedback.contract.topics import check_topic
@@ -19,6 +20,9 @@ TOPIC: Final = "ONCEPOOL_KAFKA_TOPIC"
 REDIS: Final = "ONCEPOOL_REDIS_URL"
 PREFIX: Final = "ONCEPOOL_REDIS_PREFIX"
 RESULTS: Final = "ONCEPOOL_KAFKA_RESULTS_TOPIC"
+OWN: Final = (SERVERS, PROPERTIES, TOPICS, TOPIC, REDIS, PREFIX, RESULTS)
+CLOSE: Final = 0.9
+"""How much of a name is as in another one that it is taken for; no two settings are so close."""
 BROKERS: Final = ("bootstrap.servers", "metadata.broker.list")
 """The two names of what librdkafka asks first."""
 OF_CONSUMERS: Final = frozenset({
@@ -31,9 +35,10 @@ OF_CONSUMERS: Final = frozenset({
 def settings_from(environ: Mapping[str, str] | None, given: Mapping[str, Any]) -> dict[str, Any]:
     """Arguments for a Client, without those that are `given` already.
 
-    Raises ConfigurationError, which names everything that is missing.
+    Raises ConfigurationError, which names everything that is missing, or a misspelt name.
     """
     values = os.environ if environ is None else environ
+    _refuse_misspelt(values)
     text = values.get(PROPERTIES, "").strip()
     properties = _properties(text) if text and "kafka" not in given else {}
     named = next((str(properties[name]) for name in BROKERS if name in properties), "")
@@ -56,6 +61,19 @@ def settings_from(environ: Mapping[str, str] | None, given: Mapping[str, Any]) -
         if text and name not in given:
             settings[name] = text
     return settings
+
+
+def _refuse_misspelt(values: Mapping[str, str]) -> None:
+    """A default would be in force without a word.
+
+    Other names are none of a client's: of an environment it may share with a consumer or a gateway.
+    """
+    for name in values:
+        if name.startswith("ONCEPOOL_") and name not in OWN and values[name]:
+            for near in get_close_matches(name, OWN, 1, CLOSE):
+                raise ConfigurationError(
+                    f"environment variable {name}: there is no such setting; did you mean {near}?"
+                )
 
 
 def _properties(text: str) -> dict[str, Any]:

@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from consumer.config.settings import PREFIX, Settings
+from consumer.config.variables import OTHER_VARIABLES
 from feedback import (
     AsyncClient,
     Client,
 )
-from feedback.client.settings import settings_from
+from feedback.client.settings import OWN, settings_from
 from feedback.errors import ConfigurationError
 from feedback.status.memory_store import MemoryStatusStore
 from feedback.status.store import Hints
@@ -60,6 +62,26 @@ def test_arguments_that_no_client_can_have_are_named(
     given = {"kafka": "localhost:1", "redis": MemoryStatusStore(), "topic": "requests"}
     with pytest.raises(ConfigurationError, match=said):
         kind(**given | options)
+
+
+@pytest.mark.parametrize(
+    "name, meant",
+    [
+        ("ONCEPOOL_REDIS_PREFX", "ONCEPOOL_REDIS_PREFIX"),
+        ("ONCEPOOL_KAFKA_RESULT_TOPIC", "ONCEPOOL_KAFKA_RESULTS_TOPIC"),
+        ("ONCEPOOL_KAFKA_PROPERTYS", "ONCEPOOL_KAFKA_PROPERTIES"),
+    ],
+)
+def test_a_misspelt_name_is_refused_with_the_one_that_is_meant(name: str, meant: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"{name}: .* did you mean {meant}"):
+        Client.from_env(ENVIRONMENT | {name: "x"})
+    assert settings_from(ENVIRONMENT | {name: ""}, {})["prefix"] == "shop"
+
+
+def test_an_environment_may_be_shared_with_a_consumer() -> None:
+    names = {PREFIX + field.upper() for field in Settings.model_fields} | OTHER_VARIABLES.keys()
+    others = dict.fromkeys(names - set(OWN), "x") | {"ONCEPOOL_TEST_REDIS_URLS": "x"}
+    assert settings_from(others | ENVIRONMENT, {})["prefix"] == "shop"
 
 
 def test_librdkafka_properties_of_the_environment() -> None:

@@ -16,12 +16,16 @@ OF_CONSUMERS = ("typer", "rich", "pydantic", "pydantic_settings", "psycopg", "st
 """What the extra `consumer` brings, and the client alone does not need."""
 LASTING = ("run", "relay", "gateway")
 """Commands that go on until a signal asks them to end."""
+WATCHING = {"stats": "--watch", "dead-letters": "--follow"}
+"""Options of others, with which Ctrl-C is how they end."""
 
 
 def main() -> None:
     """The console script."""
     if sys.argv[1:2] and sys.argv[1] in LASTING:
         _end_at_once()
+    elif sys.argv[1:2] and WATCHING.get(sys.argv[1]) in sys.argv:
+        signal.signal(signal.SIGINT, lambda *_: os._exit(0))  # until they take it themselves
     gc.disable()  # until the command is there: imports leave no garbage, and take a tenth longer
     try:
         from consumer.cli import main

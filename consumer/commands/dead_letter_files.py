@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -135,6 +136,7 @@ def _follow(settings: Settings, file: str, chosen: dict[str, Any]) -> None:
     said = False
     with ExitStack() as stack:
         stack.enter_context(suppress(KeyboardInterrupt))
+        signal.signal(signal.SIGINT, signal.default_int_handler)  # what is written is ended
         out, seen = (
             (typer.get_binary_stream("stdout"), set[DeadLetterRef]())
             if file in STDOUT

@@ -120,7 +120,9 @@ def send(
     lines = read_requests(payload, file, id_, common)
     many = lines[0].line != "" if lines else True
     sent: list[str] = []
-    with client_from(settings) as client, _explained(), _told_at_ctrl_c(sent):
+    # What was read is no argument, whether it is one request or many.
+    code = EXIT_FAILED if payload == "-" else EXIT_USAGE
+    with client_from(settings) as client, _explained(code), _told_at_ctrl_c(sent):
         if wait is None:
             _submit(client, type_, lines, sent)
             _print_ids(sent, many=many, json=json)
@@ -136,12 +138,12 @@ def send(
 
 
 @contextmanager
-def _explained() -> Iterator[None]:
+def _explained(code: int) -> Iterator[None]:
     """What no consumer would take is said in a line."""
     try:
         yield
     except ValueError as error:
-        fail(str(error), EXIT_USAGE)
+        fail(str(error), code)
 
 
 @contextmanager

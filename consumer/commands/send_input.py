@@ -36,7 +36,8 @@ def read_requests(
         if _stands_in_lines(data):
             return list(_lines(data, "standard input", id, common))
     own = {} if id is None else {"request_id": id}
-    return [RequestToSend(_checked(data, "PAYLOAD", EXIT_USAGE), common | own)]
+    place, code = ("standard input", EXIT_FAILED) if payload == "-" else ("PAYLOAD", EXIT_USAGE)
+    return [RequestToSend(_checked(data, place, code), common | own)]
 
 
 def _stands_in_lines(data: bytes) -> bool:

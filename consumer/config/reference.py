@@ -56,7 +56,8 @@ A name that no setting has is refused, with the nearest one that exists: a missp
 leave a default in force without a word. The same goes for environment variables that begin with
 `ONCEPOOL_`, but for those of the local stack, the demo, the tests and the benchmarks
 (`ONCEPOOL_STACK_`, `ONCEPOOL_DEMO_`, `ONCEPOOL_TEST_`, `ONCEPOOL_BENCH_`); a client refuses those
-alone that are nearly names of its own. An empty variable counts as not set. Sizes take units (`64MiB`), lists commas.
+alone that are nearly names of its own. An empty variable counts as not set. Sizes take units
+(`64MiB`), lists commas.
 Passwords and keys are masked wherever a value is shown.
 
 ## A schema and a prefix for each application

@@ -87,6 +87,23 @@ def test_send_a_request_a_line(client: FakeClient, tmp_path: Path) -> None:
     assert [payload for _, payload, _ in client.sent] == [b'{"n": 1}', b'{"n": 2}']
 
 
+def test_what_is_read_and_cannot_be_sent_is_no_wrong_argument(
+    client: FakeClient, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = oncepool("send", "a", "-", input="{oops")
+    assert (result.exit_code, client.sent) == (1, [])
+    assert "standard input is not JSON" in result.stderr
+
+    def too_large(*_: object, **__: object) -> None:
+        raise ValueError("payload is too large")
+
+    monkeypatch.setattr(type(client), "submit", too_large)
+    (tmp_path / "large").write_text("{}")
+    ways = (["-"], ["--file", "large"], ["{}"])
+    codes = [oncepool("send", "a", *way, input="{}").exit_code for way in ways]
+    assert codes == [1, 1, 2]
+
+
 @pytest.mark.parametrize(
     "arguments,message,code",
     [

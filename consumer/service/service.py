@@ -207,9 +207,7 @@ class Service:
 
     def _drain(self) -> None:
         """Goes through the phases until nothing is left, or nothing more may be waited for."""
-        self._fatal = self._fatal or self._pool.fatal or self._loop.fatal
-        if self._fatal:
-            self._log.error("ending", **self._why())
+        self._note(self._fatal or self._pool.fatal or self._loop.fatal)
         if self._phase is Phase.RUNNING:
             self._shutdown.signal(time.monotonic())
         if self._pool.fatal and not self._pool.stats().workers:
@@ -223,11 +221,21 @@ class Service:
             try:
                 self._follow(self._phase)
                 self._turn()
+                if self._fatal is None:
+                    # Once the group is being left no commit is open that could fail.
+                    kafka = None if self._loop.leaving else self._loop.fatal
+                    self._note(self._pool.fatal or kafka)
             except Exception as error:  # noqa: BLE001 - as above
                 self._broke(error)
                 # Whatever is wrong with the rest: what runs may come to its end.
                 self._pool.step(START_WAIT)
                 self._on_signal()
+
+    def _note(self, fatal: str | None) -> None:
+        """The end has a reason, if this is one: it is told, and the exit code says so."""
+        if fatal:
+            self._fatal = fatal
+            self._log.error("ending", **self._why())
 
     def _why(self) -> dict[str, str]:
         """What the line "ending" says of the reason: nothing where that is about to be printed.

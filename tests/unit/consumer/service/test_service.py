@@ -6,7 +6,7 @@ import socket
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,23 +14,9 @@ import pytest
 
 from consumer.service import service as service_module
 from consumer.service.service import EXIT_CLEAN, EXIT_FATAL, EXIT_KILLED
-from consumer.service.signal_pipe import Signals
 from processing.ipc.frames import Counts, MaintenanceReady
 from tests.support.scripted_service import GRACE, A, ScriptedService, term
 from tests.support.thread_starts import refusing
-
-
-@pytest.fixture
-def signals() -> Iterator[Signals]:
-    signals = Signals()
-    yield signals
-    signals.restore()
-
-
-@pytest.fixture
-def bench(signals: Signals, monkeypatch: pytest.MonkeyPatch) -> ScriptedService:
-    monkeypatch.setattr(service_module, "AFTER_KILL", 0.1)
-    return ScriptedService(signals)
 
 
 @pytest.fixture
@@ -421,7 +407,6 @@ import ctypes, os, signal
 from consumer.config.settings import Settings
 from consumer.service import service
 from consumer.service.service import Service
-from consumer.service.signal_pipe import Signals
 from processing.logs import get_logger
 from tests.support.fake_kafka import FakeKafka
 from tests.support.fake_pool import FakeSupervisor

@@ -206,8 +206,8 @@ def test_closed_standard_streams_are_empty_ones() -> None:
         ["/bin/sh", "-c", command], cwd=ROOT, capture_output=True, text=True, check=False
     )
 
-    assert done.returncode == 2
-    assert done.stderr.startswith("oncepool: PAYLOAD is not JSON")
+    assert done.returncode == 1
+    assert done.stderr.startswith("oncepool: standard input is not JSON")
 
 
 def test_ctrl_c_before_anything_is_loaded_ends_without_a_word() -> None:

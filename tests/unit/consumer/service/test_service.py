@@ -407,10 +407,10 @@ import ctypes, os, signal
 from consumer.config.settings import Settings
 from consumer.service import service
 from consumer.service.service import Service
+from consumer.service.signal_pipe import Signals
 from processing.logs import get_logger
 from tests.support.fake_kafka import FakeKafka
 from tests.support.fake_pool import FakeSupervisor
-from tests.support.scripted_service import GRACE, A, ScriptedService, term
 
 class Stuck(FakeKafka):
     def poll(self, most, timeout):

@@ -24,8 +24,7 @@ class MovableClock:
     def __init__(self, start: datetime | None) -> None:
         if start is not None and start.tzinfo is None:
             raise KitError(f"start={start} has no time zone: give an aware datetime")
-        begin = start or datetime.now(UTC)
-        self._travel = time_machine.travel(_whole(begin.astimezone(UTC)), tick=False)
+        self._travel = time_machine.travel(_whole(start or datetime.now(UTC)), tick=False)
         self._traveller: Any = None
 
     def start(self) -> None:

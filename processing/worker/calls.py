@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from feedback.contract.states import CANCELLED, OK, State
+from feedback.journal.database_errors import is_lock_race
 from feedback.status.status import StatusWrite
 from processing.handlers.errors import Interrupted, InvalidPayload
 from processing.handlers.handler import Handler
@@ -109,15 +110,15 @@ class Calls:
             task.started = now + took - task.seconds  # it ended for all of them at once
 
     def _forgive_unless(self, *raised: BaseException) -> None:
-        """What failed in the database is no more, unless it led to what was raised.
+        """A lock that could not be had is no more, unless that led to what was raised.
 
         In a transaction that is healthy, the handler has dealt with it.
         """
         failures = self._session.failures
-        if failures.last is None or not self._session.in_transaction:
+        if failures.last is None or not is_lock_race(failures.last):
             return
-        if not any(one is failures.last for error in raised for one in with_its_causes(error)):
-            failures.last = None
+        if self._session.in_transaction:
+            failures.forgive_unless([one for error in raised for one in with_its_causes(error)])
 
     def _take_back(self, tx: GuardedCursor | None) -> None:
         session = self._session

@@ -276,7 +276,7 @@ class EffectTransaction:
         """As _blame, of an error at the end of a segment; raises a lost connection's as it is."""
         if self._session.lost:
             raise error
-        if _not_their_fault(error, tasks, chunk):
+        if tasks and _not_their_fault(error, tasks, chunk):  # none where all were recalled
             raise Struck(tasks, error) from error
 
     def _enter(self, task: Task, chunk: ChunkRun) -> bool:

@@ -11,7 +11,8 @@ from __future__ import annotations
 import contextlib
 import sys
 import weakref
-from collections.abc import Generator, Iterator
+from collections import deque
+from collections.abc import Collection, Generator, Iterator
 from typing import Any, NoReturn
 
 import psycopg
@@ -22,8 +23,7 @@ from processing.worker.repeating_cursor import KeptStatement, RepeatingCursor
 from processing.worker.savepoint_block import SavepointBlock
 from processing.worker.transaction_control import (
     OURS,
-    ends_transaction,
-    handles_savepoints,
+    control_of,
     refuse,
     refuse_behind_the_end,
 )
@@ -39,6 +39,10 @@ _LONGEST_KNOWN = 4096
 """Characters. What is longer has its values in it, and is hardly ever met again."""
 _known: dict[str, str] = {}
 """Statements that were looked at and are harmless."""
+_with_backslash: tuple[dict[str, str], dict[str, str]] = ({}, {})
+"""The same of those with a backslash, where it is none of quotes and where it escapes them: a
+setting of the session."""
+_MOST_NOTED = 100
 
 
 class AnswersNotAwaited(psycopg.NotSupportedError):
@@ -57,24 +61,28 @@ def check(query: Any, connection: psycopg.Connection[Any], failures: Failures | 
         known = _known.get(query)
         if known is not None:
             return known
-        text = query
-    elif isinstance(query, bytes):
-        text = query.decode("utf-8", "replace")
-    elif isinstance(query, sql.Composable):
-        text = query.as_string(connection)
-    else:
-        text = str(query)
-    if text not in _known:
-        backslash = "\\" in text  # what it means is a setting of the session
-        escapes = backslash and _reads_escapes(connection)
-        if ends_transaction(text, escapes=escapes):
-            refuse(text.strip()[:60])
-        if handles_savepoints(text, escapes=escapes):  # each time
-            if failures is not None:
-                failures.savepoints += 1
-        elif not backslash and len(_known) < _MOST_KNOWN and len(text) <= _LONGEST_KNOWN:
-            _known[text] = text
+    text = _text_of(query, connection)
+    harmless, escapes = _known, False
+    if "\\" in text:
+        escapes = _reads_escapes(connection)
+        harmless = _with_backslash[escapes]
+    if text in harmless:
+        return harmless[text] if text is query else query
+    control = control_of(text, escapes=escapes)
+    if control.ends:
+        refuse(text.strip()[:60])
+    if control.by_hand:  # each time
+        if failures is not None:
+            failures.savepoints += 1
+    elif len(harmless) < _MOST_KNOWN and len(text) <= _LONGEST_KNOWN:
+        harmless[text] = text
     return query
+
+
+def _text_of(query: Any, connection: psycopg.Connection[Any]) -> str:
+    if isinstance(query, bytes):
+        return query.decode("utf-8", "replace")
+    return query.as_string(connection) if isinstance(query, sql.Composable) else str(query)
 
 
 def _reads_escapes(connection: psycopg.Connection[Any]) -> bool:
@@ -89,6 +97,8 @@ class Failures:
         self.last: psycopg.Error | None = None
         self.kept: KeptStatement | None = None
         """The statement of `last`, where the server keeps it."""
+        self._noted: deque[tuple[psycopg.Error, KeptStatement | None]] = deque(maxlen=_MOST_NOTED)
+        """The latest ones of the run, `last` at the end."""
         self.untold = False
         """Statements of several requests are sent before what came of the first one is known."""
         self.savepoints = 0
@@ -102,12 +112,20 @@ class Failures:
     def clear(self) -> None:
         """Another run begins."""
         self.last, self.savepoints = None, 0
+        self._noted.clear()
         self.blocks.clear()
 
     def note(self, error: psycopg.Error, kept: KeptStatement | None = None) -> None:
         """A statement failed; that a transaction is broken already is no news."""
         if not isinstance(error, psycopg.errors.InFailedSqlTransaction):
             self.last, self.kept = error, kept
+            self._noted.append((error, kept))
+
+    def forgive_unless(self, led_to: Collection[BaseException]) -> None:
+        """Only what is among these counts, the latest one first; nothing where none is."""
+        ids = {id(one) for one in led_to}
+        counting = (noted for noted in reversed(self._noted) if id(noted[0]) in ids)
+        self.last, self.kept = next(counting, (None, None))
 
 
 class GuardedCursor(RepeatingCursor):

@@ -1,4 +1,4 @@
-"""Ends of requests whose effects were committed before their rows, as a handler did that itself.
+"""Ends of requests whose effects may have been committed before their rows, as a handler did it.
 
 Run again they would have their effects twice, and no row says that they ran. So they are written
 before anything else is done, as long as the worker may try; what cannot be written then is told to
@@ -57,10 +57,10 @@ class LandedEnds:
     def write(
         self, before: Sequence[Task], culprits: Sequence[Task], chunk: ChunkRun, *, certain: bool
     ) -> None:
-        """Writes how those ended that ran in a transaction that a handler has committed.
+        """Writes how those ended that ran in a transaction that a handler has ended.
 
-        Not `certain`: perhaps has. `before`: what ran there before any culprit did. Raises nothing
-        that the database does.
+        `certain`: it was committed; else perhaps, or what came behind it was. `before`: what ran
+        there before any culprit did, unless it is undone. Raises nothing that the database does.
         """
         if not certain:
             for task in before:

@@ -69,7 +69,7 @@ class LeaseKeeper:
         try:
             # It is given the session: else whoever has it next might be there first each time.
             threading.Thread(target=self._renew, name="leases", daemon=True).start()
-        except RuntimeError:  # no thread may be started: the next one may
+        except (RuntimeError, MemoryError):  # no thread may be started: the next one may
             self._used.release()
             self._log.warning("leases not renewed: no thread can be started")
 

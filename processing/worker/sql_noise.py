@@ -9,8 +9,11 @@ import re
 
 _NAME = r"A-Za-z0-9_$\x80-\U0010ffff"
 """What a name goes on with: a quote behind it is not an escaping one, and a `$` is its own."""
-_TAG = r"\$(?:[A-Za-z_\x80-\U0010ffff][A-Za-z0-9_\x80-\U0010ffff]*+)?\$"
-_OPENS = re.compile(rf"--|/\*|'|\"|(?<![{_NAME}])(?:[eE]'|{_TAG})")
+_REST_OF_TAG = r"(?:[A-Za-z_\x80-\U0010ffff][A-Za-z0-9_\x80-\U0010ffff]*+)?\$"
+# Each begins with a character, as what begins with a look behind is tried at every place.
+_OPENS = re.compile(
+    rf"--|/\*|'|\"|e(?<![{_NAME}]e)'|E(?<![{_NAME}]E)'|\$(?<![{_NAME}]\$){_REST_OF_TAG}"
+)
 _LINE_ENDS = re.compile(r"[\n\r]|\Z")
 _COMMENT = re.compile(r"/\*|\*/")
 _IDENTIFIER = re.compile(r'[^"]*+(?:""[^"]*+)*+"')

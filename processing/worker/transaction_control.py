@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 import psycopg
 from psycopg import pq
@@ -29,17 +29,22 @@ class TransactionControlRefused(OncepoolError):
     """A handler tried to end the transaction that requests share, or to go on behind its end."""
 
 
-def ends_transaction(statement: str, *, escapes: bool = False) -> bool:
-    """Whether a statement, or one of several, would begin or end a transaction.
+class Control(NamedTuple):
+    """What a statement, or one of several, does about transactions."""
+
+    ends: bool
+    """It would begin or end one."""
+    by_hand: bool
+    """It sets a savepoint, releases one or goes back to it."""
+
+
+def control_of(statement: str, *, escapes: bool = False) -> Control:
+    """What a statement does about transactions.
 
     `escapes`: where a backslash escapes a quote in every text.
     """
-    return _ENDS.search(without_noise(statement, OURS, escapes=escapes)) is not None
-
-
-def handles_savepoints(statement: str, *, escapes: bool = False) -> bool:
-    """Whether a statement, or one of several, sets a savepoint, releases one or goes back to it."""
-    return _BY_HAND.search(without_noise(statement, OURS, escapes=escapes)) is not None
+    bare = without_noise(statement, OURS, escapes=escapes)
+    return Control(_ENDS.search(bare) is not None, _BY_HAND.search(bare) is not None)
 
 
 def refuse(what: str) -> NoReturn:

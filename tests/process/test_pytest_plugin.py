@@ -55,6 +55,13 @@ def test_it_is_skipped_before(oncepool_sandbox):
     oncepool_sandbox.lose("pay")
     pytest.skip()
 
+@pytest.fixture
+def absent(oncepool_sandbox):
+    oncepool_sandbox.lose("pay")
+    pytest.skip()
+
+def test_it_does_not_begin(absent): ...
+
 @pytest.mark.xfail
 def test_it_fails_before(oncepool_sandbox):
     oncepool_sandbox.lose("pay")
@@ -91,7 +98,7 @@ def test_a_fault_that_never_struck_is_an_error_of_a_test_that_passes_alone(tmp_p
     (tmp_path / "test_faults.py").write_text(FAULTS)
     (tmp_path / "pytest.ini").write_text("[pytest]\npythonpath = .\noncepool_app = shop:app\n")
     done = run_in(tmp_path, "test_faults.py")
-    assert "1 passed, 1 skipped, 1 xfailed, 1 error" in done.stdout, done.stdout + done.stderr
+    assert "1 passed, 2 skipped, 1 xfailed, 1 error" in done.stdout, done.stdout + done.stderr
     assert "never struck: lose('pya')" in done.stdout
 
 

@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from processing import App, Request
-from processing.worker.transaction_control import TransactionControlRefused, ends_transaction
+from processing.worker.transaction_control import TransactionControlRefused, control_of
 from stack import Stack
 from tests.support.executor import bench_with_effects
 
@@ -217,5 +217,5 @@ def test_the_guard_reads_statements_as_the_server_does(stack: Stack, setting: st
             ended[statement] = status == psycopg.pq.TransactionStatus.IDLE
     assert len(ended) > 12
     escapes = setting == "off"
-    found = {s: ends_transaction(s.format("ROLLBACK"), escapes=escapes) for s in ended}
+    found = {s: control_of(s.format("ROLLBACK"), escapes=escapes).ends for s in ended}
     assert found == ended

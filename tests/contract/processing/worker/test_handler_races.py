@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
 import time
@@ -44,6 +45,10 @@ def add_probes(app: App, schema: str) -> None:
                 raise RuntimeError("no account") from error
             if how == "groups":
                 raise ExceptionGroup("no accounts", [error]) from None
+            if how == "wraps the first":
+                with contextlib.suppress(RuntimeError):
+                    probe(tx, "wraps")
+                raise RuntimeError("no account") from error
         raise ValueError("of its own")
 
     @app.handler("probe")
@@ -209,6 +214,7 @@ def test_a_reject_after_a_lock_that_was_not_waited_for_is_its_own_word(
         ("goes on", ("failed", "handler_error")),
         ("wraps", ("waiting", "retry")),
         ("groups", ("waiting", "retry")),
+        ("wraps the first", ("waiting", "retry")),
     ],
 )
 def test_a_lock_that_a_handler_has_gone_on_without_is_not_why_it_failed(

@@ -87,11 +87,12 @@ def test_it_does_after_a_handler_that_has_the_session(
         eventually(lambda: renewed(rows))
 
 
+@pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), MemoryError()])
 def test_where_no_thread_can_be_started_it_does_so_when_one_can(
-    bench: Bench, rows: WaitingRows
+    bench: Bench, rows: WaitingRows, error: Exception
 ) -> None:
     bench.executor.connect()
-    with refusing("leases"), bench.executor.leases.unused():
+    with refusing("leases", error), bench.executor.leases.unused():
         bench.executor.leases.want(WANTED)
     assert not renewed(rows)
     with bench.executor.leases.unused():

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tracemalloc
 from typing import Any, cast
+from unittest.mock import Mock
 
 import psycopg
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from processing.worker import guarded_cursor, sql_noise
 from processing.worker.guarded_cursor import Failures, GuardedConnection, check
 from processing.worker.sql_noise import without_noise
-from processing.worker.transaction_control import TransactionControlRefused, ends_transaction
+from processing.worker.transaction_control import TransactionControlRefused, control_of
 
 
 @pytest.mark.parametrize(
@@ -34,7 +35,7 @@ from processing.worker.transaction_control import TransactionControlRefused, end
     ],
 )
 def test_what_ends_the_transaction_or_the_executors_savepoint(statement: str) -> None:
-    assert ends_transaction(statement)
+    assert control_of(statement).ends
 
 
 @pytest.mark.parametrize(
@@ -53,7 +54,7 @@ def test_what_ends_the_transaction_or_the_executors_savepoint(statement: str) ->
     ],
 )
 def test_what_does_not(statement: str) -> None:
-    assert not ends_transaction(statement)
+    assert not control_of(statement).ends
 
 
 @pytest.mark.parametrize(
@@ -134,6 +135,19 @@ def test_statements_that_hold_their_values_are_not_kept() -> None:
         check(f"{long}; COMMIT", connection)
 
 
+def test_what_a_backslash_hides_is_looked_at_once_for_each_setting_of_the_session() -> None:
+    plain, escaping = Mock(), Mock()
+    plain.pgconn.parameter_status.return_value = b"on"
+    escaping.pgconn.parameter_status.return_value = b"off"
+    hides = r"SELECT '\'; ROLLBACK; --'"
+    with pytest.raises(TransactionControlRefused):
+        check(hides, plain)
+    assert check(hides, escaping) is hides
+    assert check("".join(hides), escaping) is hides
+    with pytest.raises(TransactionControlRefused):
+        check(hides, plain)
+
+
 @pytest.mark.parametrize(
     "statement, said",
     [
@@ -193,7 +207,7 @@ def test_a_long_text_is_looked_through_in_little_memory(text: str) -> None:
     statement = f"INSERT INTO t VALUES ({text}')"
     tracemalloc.start()
     try:
-        assert not ends_transaction(statement)
+        assert not control_of(statement).ends
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()

@@ -35,7 +35,14 @@ from consumer.commands.status_output import (
 from consumer.config.settings import Settings
 from feedback.client.client import Client
 from feedback.contract.ids import uuid7
-from feedback.errors import Conflict, DeliveryFailed, QueueFull, StoreUnavailable, WaitTimeout
+from feedback.errors import (
+    Conflict,
+    DeliveryFailed,
+    QueueFull,
+    RequestTooLarge,
+    StoreUnavailable,
+    WaitTimeout,
+)
 from feedback.status.status import Status
 
 app = typer.Typer()
@@ -120,9 +127,7 @@ def send(
     lines = read_requests(payload, file, id_, common)
     many = lines[0].line != "" if lines else True
     sent: list[str] = []
-    # What was read is no argument, whether it is one request or many.
-    code = EXIT_FAILED if payload == "-" else EXIT_USAGE
-    with client_from(settings) as client, _explained(code), _told_at_ctrl_c(sent):
+    with client_from(settings) as client, _explained(read=payload == "-"), _told_at_ctrl_c(sent):
         if wait is None:
             _submit(client, type_, lines, sent)
             _print_ids(sent, many=many, json=json)
@@ -138,12 +143,13 @@ def send(
 
 
 @contextmanager
-def _explained(code: int) -> Iterator[None]:
-    """What no consumer would take is said in a line."""
+def _explained(*, read: bool) -> Iterator[None]:
+    """What no consumer would take is said in a line; a payload that was `read` is no argument."""
     try:
         yield
     except ValueError as error:
-        fail(str(error), code)
+        of_payload = isinstance(error, RequestTooLarge)
+        fail(str(error), EXIT_FAILED if read and of_payload else EXIT_USAGE)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ import json
 import os
 from collections.abc import Mapping
 from difflib import get_close_matches
+from numbers import Real
 from typing import Any, Final
 
 from feedback.contract.topics import check_topic
@@ -21,6 +22,14 @@ REDIS: Final = "ONCEPOOL_REDIS_URL"
 PREFIX: Final = "ONCEPOOL_REDIS_PREFIX"
 RESULTS: Final = "ONCEPOOL_KAFKA_RESULTS_TOPIC"
 OWN: Final = (SERVERS, PROPERTIES, TOPICS, TOPIC, REDIS, PREFIX, RESULTS)
+ARGUMENTS: Final = {
+    "kafka": (SERVERS, PROPERTIES),
+    "topic": (TOPIC, TOPICS),
+    "redis": (REDIS,),
+    "prefix": (PREFIX,),
+    "results_topic": (RESULTS,),
+}
+"""Those that stand for each argument of a client."""
 CLOSE: Final = 0.9
 """How much of a name is as in another one that it is taken for; no two settings are so close."""
 BROKERS: Final = ("bootstrap.servers", "metadata.broker.list")
@@ -38,7 +47,7 @@ def settings_from(environ: Mapping[str, str] | None, given: Mapping[str, Any]) -
     Raises ConfigurationError, which names everything that is missing, or a misspelt name.
     """
     values = os.environ if environ is None else environ
-    _refuse_misspelt(values)
+    _refuse_misspelt(values, given)
     text = values.get(PROPERTIES, "").strip()
     properties = _properties(text) if text and "kafka" not in given else {}
     named = next((str(properties[name]) for name in BROKERS if name in properties), "")
@@ -63,14 +72,21 @@ def settings_from(environ: Mapping[str, str] | None, given: Mapping[str, Any]) -
     return settings
 
 
-def _refuse_misspelt(values: Mapping[str, str]) -> None:
+def _refuse_misspelt(values: Mapping[str, str], given: Mapping[str, Any]) -> None:
     """A default would be in force without a word.
 
     Other names are none of a client's: of an environment it may share with a consumer or a gateway.
+    So are those near what is set or given besides, as a second topic.
     """
+    known = {name for name in OWN if values.get(name)}
+    if known & {TOPIC, TOPICS}:
+        known |= {TOPIC, TOPICS}
+    known.update(name for argument in given for name in ARGUMENTS.get(argument, ()))
     for name in values:
         if name.startswith("ONCEPOOL_") and name not in OWN and values[name]:
             for near in get_close_matches(name, OWN, 1, CLOSE):
+                if near in known:
+                    continue
                 raise ConfigurationError(
                     f"environment variable {name}: there is no such setting; did you mean {near}?"
                 )
@@ -109,7 +125,7 @@ def answer_timeouts_of(value: Mapping[str, Any] | None) -> dict[str, float]:
     """The value of a client's argument. Raises ConfigurationError where a time-out can be none."""
     timeouts = dict(value or {})
     for kind, seconds in timeouts.items():
-        if not (isinstance(seconds, int | float) and seconds > 0):
+        if not (isinstance(seconds, Real) and seconds > 0):
             raise ConfigurationError(
                 f"answer_timeouts: of {kind!r} it is {seconds!r}; give a positive number of seconds"
             )

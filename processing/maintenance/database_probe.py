@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 
 import psycopg
 
@@ -118,7 +119,8 @@ class DatabaseProbe:
         if self.blocked:
             return
         if (refused := refused_writes(connection, schema=self._settings.schema)) is not None:
-            check_schema(connection, self._settings.schema)  # a table that is gone tells more
+            with suppress(SchemaTooNew):  # as one that goes on after an upgrade has found
+                check_schema(connection, self._settings.schema)  # a table that is gone tells more
             raise psycopg.OperationalError(f"it takes no writes: {_in_words(refused)}") from refused
 
     def _check_schema(self, connection: Connection) -> None:

@@ -138,7 +138,9 @@ class Demand:
         if now < self._look_at:
             return None
         self._look_at = now + REPLACE_AFTER
-        crowds = sorted(kind for kind, n in self._kinds.items() if n >= self._few)
+        # Of a limited type that may have no more here a few are a crowd.
+        full = {kind for kind, more in limits.items() if not more}
+        crowds = sorted(k for k, n in self._kinds.items() if n >= self._few or k in full)
         if not crowds or (len(crowds) >= MOST_CROWDS and not idle):
             return None
         if self._stands(crowds, limits, paused, now):

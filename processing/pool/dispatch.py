@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from feedback.contract.record import Record, is_due
+from feedback.contract.record import is_due
 from processing.ipc.frames import RunChunk
 from processing.pool.actions import Action, Send
 from processing.pool.calls import SeatedCalls
@@ -102,10 +102,10 @@ class Dispatch:
         """Records that wait for nothing but workers and others of their lanes and limits."""
         return len(self._lanes) - self._lanes.kept_back.now.records
 
-    def was_held_up(self, record: Record, seconds: float) -> None:
+    def was_held_up(self, chunk: Chunk, index: int, seconds: float) -> None:
         """A locked record kept a worker so long: others have as much time before its next turn."""
         self._shares.served(ALONE, seconds)
-        self._lanes.was_held_up(record, seconds)
+        self._lanes.was_held_up(chunk, index, seconds)
 
     def _turns(self) -> list[str]:
         return self._shares.in_turn((QUICK, ALONE))

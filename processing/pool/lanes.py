@@ -188,9 +188,9 @@ class Lanes:
             self._take_limited_alone(chunk, has_room)
         return self._taken(chunk)
 
-    def was_held_up(self, record: Record, seconds: float) -> None:
+    def was_held_up(self, chunk: Chunk, index: int, seconds: float) -> None:
         """A record that goes alone kept a worker so long."""
-        self._queues.alone.served(share_of(record), seconds)
+        self._queues.alone.served(share_of(chunk.records[index], chunk.suspect), seconds)
 
     def _goes_in_chunks(self, kind: str) -> bool:
         return kind not in self._queues.beside

@@ -235,7 +235,7 @@ class Pool:
             elsewhere = report.elsewhere or ()
             self.lanes.put_back(chunk, suspects, alone=alone, elsewhere=elsewhere)
         for index, seconds in zip(report.alone or (), report.held_up or (), strict=True):
-            self._dispatch.was_held_up(chunk.records[index], seconds)
+            self._dispatch.was_held_up(chunk, index, seconds)
         actions: list[Action] = []
         if report.due_in is not None:
             actions.append(Tell(RowDueIn(report.due_in)))

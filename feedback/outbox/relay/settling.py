@@ -73,7 +73,7 @@ WITH gone AS (
     RETURNING id, type, sender, state
 )
 INSERT INTO :schema.inbox (id, type, sender, state)
-SELECT id, type, sender, state FROM kept WHERE %(inbox)s
+SELECT id, type, sender, state FROM kept WHERE false
 """
 _PROBE_SIZE: Final = 12_000
 _TEXTS: Final = (_PAGE, _BY_ID, _UNSENT, _FREE, _PROBE)
@@ -115,10 +115,7 @@ class Settling:
     def probe(self, connection: Connection) -> None:
         """Writes an end and takes it back. Raises psycopg.Error where the outbox takes none."""
         with transaction(connection), connection.transaction(force_rollback=True):
-            values = {
-                "sender": self._sender, "inbox": self._inbox,
-                "filling": os.urandom(_PROBE_SIZE).hex(),
-            }  # fmt: skip
+            values = {"sender": self._sender, "filling": os.urandom(_PROBE_SIZE).hex()}
             connection.execute(self._texts[_PROBE], values)
 
     def page(self, connection: Connection, young: float | None = None) -> bool:

@@ -7,7 +7,7 @@ import orjson
 import pytest
 
 from consumer.commands import send as send_command
-from feedback.errors import OncepoolError
+from feedback.errors import OncepoolError, RequestTooLarge
 from tests.support.command_line import oncepool
 
 pytestmark = pytest.mark.usefixtures("unconfigured")
@@ -94,14 +94,17 @@ def test_what_is_read_and_cannot_be_sent_is_no_wrong_argument(
     assert (result.exit_code, client.sent) == (1, [])
     assert "standard input is not JSON" in result.stderr
 
-    def too_large(*_: object, **__: object) -> None:
-        raise ValueError("payload is too large")
+    def refused(*_: object, **__: object) -> None:
+        raise errors.pop()
 
-    monkeypatch.setattr(type(client), "submit", too_large)
+    monkeypatch.setattr(type(client), "submit", refused)
+    errors: list[Exception] = [RequestTooLarge("1 byte too many") for _ in range(3)]
     (tmp_path / "large").write_text("{}")
     ways = (["-"], ["--file", "large"], ["{}"])
     codes = [oncepool("send", "a", *way, input="{}").exit_code for way in ways]
     assert codes == [1, 1, 2]
+    errors.append(ValueError("the type is too long"))
+    assert oncepool("send", "a", "-", input="{}").exit_code == 2
 
 
 @pytest.mark.parametrize(

@@ -74,8 +74,23 @@ def test_arguments_that_no_client_can_have_are_named(
 )
 def test_a_misspelt_name_is_refused_with_the_one_that_is_meant(name: str, meant: str) -> None:
     with pytest.raises(ConfigurationError, match=f"{name}: .* did you mean {meant}"):
-        Client.from_env(ENVIRONMENT | {name: "x"})
+        Client.from_env({n: v for n, v in ENVIRONMENT.items() if n != meant} | {name: "x"})
     assert settings_from(ENVIRONMENT | {name: ""}, {})["prefix"] == "shop"
+
+
+@pytest.mark.parametrize(
+    "name, given",
+    [
+        ("ONCEPOOL_KAFKA_TOPIC_2", {}),
+        ("ONCEPOOL_REDIS_URLS", {}),
+        ("ONCEPOOL_KAFKA_TOPIC_DLQ", {"topic": "orders"}),
+        ("ONCEPOOL_KAFKA_BOOTSTRAP_SERVICE_HOST", {"kafka": "a:1"}),
+        ("ONCEPOOL_KAFKA_BOOTSTRAP_SERVICE_PORT", {}),
+    ],
+)
+def test_a_name_beside_the_one_that_it_is_near_is_another(name: str, given: dict[str, Any]) -> None:
+    environment = {n: v for n, v in ENVIRONMENT.items() if "TOPIC" not in n or "topic" not in given}
+    assert settings_from(environment | {name: "x"}, given)["prefix"] == "shop"
 
 
 def test_an_environment_may_be_shared_with_a_consumer() -> None:

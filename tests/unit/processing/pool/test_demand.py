@@ -83,6 +83,18 @@ def test_exactly_one_refill_below_half_of_the_mark() -> None:
     assert ask(wants, 0.9) is None
 
 
+def test_limited_types_that_may_have_no_more_keep_no_other_waiting_however_few_they_have() -> None:
+    wants = Demand(1000, MIB, 4)
+    wants.none_starts()
+    ask(wants)
+    slow = [*dues(3, kind="a"), *(due(f"b{n}", kind="b") for n in range(3))]
+    wants.came(1, slow, 0.0)
+    full = {"a": 0, "b": 0}
+    frame = wants.next(2, full, (), STUCK_AFTER)
+    assert frame is not None
+    assert (frame.most, frame.paused) == (4, ["a", "b"])
+
+
 def test_what_waits_in_numbers_and_does_not_go_keeps_no_other_type_waiting() -> None:
     wants = Demand(FIRST, MIB, 2)
     ask(wants)

@@ -125,7 +125,7 @@ def answer_timeouts_of(value: Mapping[str, Any] | None) -> dict[str, float]:
     """The value of a client's argument. Raises ConfigurationError where a time-out can be none."""
     timeouts = dict(value or {})
     for kind, seconds in timeouts.items():
-        if not (isinstance(seconds, Real) and seconds > 0):
+        if not (isinstance(seconds, Real) and float(seconds) > 0):
             raise ConfigurationError(
                 f"answer_timeouts: of {kind!r} it is {seconds!r}; give a positive number of seconds"
             )

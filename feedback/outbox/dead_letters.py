@@ -69,7 +69,7 @@ _RETRY: Final = f"""
     SET state = 'unsent', failures = 0, tries = 0, next_at = NULL, code = NULL, error = NULL,
         sent_at = CASE WHEN sent_at IS NOT NULL THEN now() END
     FROM chosen WHERE r.seq = chosen.seq RETURNING r.seq, r.id
-), told AS (SELECT set_config('lock_timeout', '0', true), pg_notify(%(channel)s, ''))
+), told AS (SELECT pg_notify(%(channel)s, ''))
 SELECT seq, id FROM moved LEFT JOIN told ON true ORDER BY seq
 """  # noqa: S608 - of constants
 _LONG_SILENT: Final = f"""
@@ -92,7 +92,7 @@ _DROP: Final = f"""
     INSERT INTO :schema.inbox (id, type, sender, state, code, reference, error)
     SELECT id, type, sender, state, code, reference, error FROM kept WHERE %(inbox)s ORDER BY seq
 ), told AS (
-    SELECT seq, set_config('lock_timeout', '0', true), pg_notify(%(settled)s, id) FROM kept
+    SELECT seq, pg_notify(%(settled)s, id) FROM kept
 )
 SELECT gone.seq, gone.id FROM gone LEFT JOIN told USING (seq) ORDER BY gone.seq
 """  # noqa: S608 - of constants

@@ -22,6 +22,8 @@ HOLD = 2.0
 """Seconds of work that the mark is for."""
 GROWTH = 4.0
 """The mark grows by so much at once, at most."""
+MEASURED = 0.1
+"""Seconds of work, at least, that say how much is done: ends of a moment come in heaps."""
 REPLACE_AFTER = 0.5
 """Seconds that an open want keeps its limits although they have changed, as long as it can."""
 STUCK_AFTER = HOLD / 2
@@ -59,9 +61,10 @@ class Demand:
         """Types of which the open want wants none as they wait in numbers; None: it wants all."""
         self._look_at = 0.0
         """When to look next whether other types are wanted besides."""
-        self._filled = 0.0
+        self._since = 0.0
+        """When the mark was set last, or rows came while none were in hand."""
         self._done = 0
-        """Records that were done since `_filled`."""
+        """Records that were done since then."""
         self._judge_at = 0.0
         """When to look next whether too many wait."""
         self._went = 0
@@ -211,6 +214,10 @@ class Demand:
         if order == self._open:
             self._open = None
         before = self._bytes
+        if not self.hand:
+            # They may go before it is asked again; and how long none were due says nothing.
+            self._mark = max(self._mark, self._goal(now))
+            self._since, self._done = now, 0
         for record in records:
             size = record_size(record)
             self.hand[claim_of(record)] = size
@@ -218,7 +225,6 @@ class Demand:
             self._kinds[kind_of(record)] += 1
             # Growth counts at once: the next rows must not be as many of a size that is the past.
             self._mean = max(size, self._mean + 0.02 * (size - self._mean))
-        self._filled, self._done = now, 0
         if self._crowds is None:
             self._judge_at, self._went = now + PATIENCE, 0
         self._look_at = now + STUCK_AFTER
@@ -238,8 +244,11 @@ class Demand:
                         del self._kinds[kind]
 
     def _adapt(self, now: float) -> None:
-        if not self._done:
-            return
-        goal = HOLD * self._done / max(now - self._filled, 0.001)
-        goal = min(goal, GROWTH * self._mark, self._most)
-        self._mark = max(int(goal), self._least, 1)
+        if self._done and now - self._since >= MEASURED:
+            self._mark = max(self._goal(now), self._least, 1)
+            self._since, self._done = now, 0
+
+    def _goal(self, now: float) -> int:
+        """The mark for what was done since the last one was set."""
+        goal = HOLD * self._done / max(now - self._since, 0.001)
+        return int(min(goal, GROWTH * self._mark, self._most))

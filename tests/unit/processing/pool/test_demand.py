@@ -114,7 +114,7 @@ def test_what_waits_in_numbers_and_does_not_go_keeps_no_other_type_waiting() -> 
     assert wanted(wants, 12.0) == (3, 2, ["quick", "slow"])
     # What goes after all has its like follow at once.
     wants.went([*slow[1:], quick[0]])
-    assert wanted(wants, 12.1) == (4, 15, [])
+    assert wanted(wants, 12.2) == (4, 15, [])
 
 
 def test_eight_types_that_wait_in_numbers_hold_up_the_others_only_while_all_work() -> None:
@@ -180,6 +180,33 @@ def test_the_mark_follows_what_is_done_in_two_seconds() -> None:
         now += most  # one a second
         wants.went(records)
     assert ask(wants, now) == 4
+
+
+def test_the_mark_grows_where_all_is_done_before_the_next_rows_come() -> None:
+    """Then nothing is done whenever it is asked, as that is when rows have just come."""
+    wants = Demand(5000, 64 * MIB, 2)
+    wanted = [ask(wants)]
+    for order in range(1, 5):
+        came = order * 0.03
+        records = dues(wanted[-1] or 0, order)
+        wants.came(order, records, came)
+        wanted.append(ask(wants, came, running=len(records)))
+        wants.went(records)
+    assert wanted == [100, 100, 400, 1600, 3400], "5,000 may be in hand"
+    # After a while without any that are due it is what it was.
+    wants.came(5, dues(1, 5), 600.0)
+    assert ask(wants, 600.0, running=1) == 4999
+
+
+def test_ends_that_come_in_a_heap_are_not_much_work() -> None:
+    wants = Demand(1000, MIB, 2)
+    ask(wants)
+    slow = dues(FIRST)
+    wants.came(1, slow, 0.0)
+    wants.went(slow[:2])
+    assert ask(wants, 0.001, running=98) is not None
+    wants.came(2, dues(50, 2), 1.0)
+    assert ask(wants, 1.0, running=148) == 4, "two in a second"
 
 
 def test_large_rows_come_in_small_numbers() -> None:

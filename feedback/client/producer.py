@@ -52,11 +52,12 @@ def connect(
     for name, reason in _REFUSED.items():
         if name in given:
             raise ConfigurationError(f"Kafka property {name} must not be set here: {reason}")
-    if not any(given.get(name) for name in BROKERS):
+    servers = [str(given[name]) for name in BROKERS if given.get(name)]
+    if not servers:
         raise ConfigurationError("kafka names no broker: give host:port, or bootstrap.servers")
-    for name in BROKERS:
+    for text in servers:
         try:
-            check_servers(str(given.get(name) or "unnamed"))
+            check_servers(text)
         except ValueError as error:
             raise ConfigurationError(f"kafka: {error}") from None
     if not delivery_timeout > 0:

@@ -84,11 +84,11 @@ def _refuse_misspelt(values: Mapping[str, str], given: Mapping[str, Any]) -> Non
     known.update(name for argument in given for name in ARGUMENTS.get(argument, ()))
     for name in values:
         if name.startswith("ONCEPOOL_") and name not in OWN and values[name]:
-            for near in get_close_matches(name, OWN, 1, CLOSE):
-                if near in known:
-                    continue
+            near = get_close_matches(name, OWN, 1, CLOSE)
+            if near and near[0] not in known:
                 raise ConfigurationError(
-                    f"environment variable {name}: there is no such setting; did you mean {near}?"
+                    f"environment variable {name}: there is no such setting;"
+                    f" did you mean {near[0]}?"
                 )
 
 

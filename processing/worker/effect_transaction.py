@@ -147,7 +147,7 @@ class EffectTransaction:
         if done:
             self._check(done, xid, one_call=len(done) == 1)
             if failed is not None:
-                failures.last, failures.kept = failed, None
+                failures.note(failed)
                 self._blame(done, chunk)
         elif failed is not None:
             raise failed  # all were recalled: it is about none of them

@@ -94,11 +94,8 @@ class Failures:
     """What went wrong in the database while a handler ran, whatever it made of that."""
 
     def __init__(self) -> None:
-        self.last: psycopg.Error | None = None
-        self.kept: KeptStatement | None = None
-        """The statement of `last`, where the server keeps it."""
         self._noted: deque[tuple[psycopg.Error, KeptStatement | None]] = deque(maxlen=_MOST_NOTED)
-        """The latest ones of the run, `last` at the end."""
+        """The latest ones of the run, with their statements where the server keeps those."""
         self.untold = False
         """Statements of several requests are sent before what came of the first one is known."""
         self.savepoints = 0
@@ -109,23 +106,32 @@ class Failures:
         """What streams and copies, and holds the connection's lock until it ends. Kept weakly: what
         the handler lets go of ends at once, as psycopg's does."""
 
+    @property
+    def last(self) -> psycopg.Error | None:
+        """The latest one."""
+        return self._noted[-1][0] if self._noted else None
+
+    @property
+    def kept(self) -> KeptStatement | None:
+        """The statement of `last`, where the server keeps it."""
+        return self._noted[-1][1] if self._noted else None
+
     def clear(self) -> None:
         """Another run begins."""
-        self.last, self.savepoints = None, 0
+        self.savepoints = 0
         self._noted.clear()
         self.blocks.clear()
 
     def note(self, error: psycopg.Error, kept: KeptStatement | None = None) -> None:
         """A statement failed; that a transaction is broken already is no news."""
         if not isinstance(error, psycopg.errors.InFailedSqlTransaction):
-            self.last, self.kept = error, kept
             self._noted.append((error, kept))
 
     def forgive_unless(self, led_to: Collection[BaseException]) -> None:
         """Only what is among these counts, the latest one first; nothing where none is."""
         ids = {id(one) for one in led_to}
-        counting = (noted for noted in reversed(self._noted) if id(noted[0]) in ids)
-        self.last, self.kept = next(counting, (None, None))
+        while self._noted and id(self._noted[-1][0]) not in ids:
+            self._noted.pop()
 
 
 class GuardedCursor(RepeatingCursor):

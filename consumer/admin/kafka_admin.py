@@ -73,10 +73,15 @@ def admin_client(settings: Settings) -> BrokerAdmin:
         raise KafkaRefused(error.args[0].str()) from None
 
 
-def metadata(client: BrokerAdmin, settings: Settings, timeout: float = 5.0) -> ClusterMetadata:
-    """Brokers and topics. Raises KafkaUnreachable after `timeout` seconds."""
+def metadata(
+    client: BrokerAdmin, settings: Settings, timeout: float = TIMEOUT, *, topic: str | None = None
+) -> ClusterMetadata:
+    """Brokers and topics, or of topics this one. Raises KafkaUnreachable after `timeout` seconds.
+
+    A broker that creates topics by itself creates one that is named here.
+    """
     try:
-        return client.list_topics(timeout=timeout)
+        return client.list_topics(topic, timeout=timeout)
     except KafkaException as error:
         client.poll(0)  # it is here that the client tells why
         if client.refusal:
@@ -99,7 +104,7 @@ def require_topic(settings: Settings, topic: str) -> None:
     if topic in metadata(client, settings).topics:
         return
     end = time.monotonic() + CREATED_WITHIN
-    while client.list_topics(topic, timeout=TIMEOUT).topics[topic].error is not None:
+    while metadata(client, settings, topic=topic).topics[topic].error is not None:
         if time.monotonic() > end:
             raise TopicMissing(
                 f"topic {topic} does not exist: run `oncepool topics create`, or correct"
@@ -109,18 +114,18 @@ def require_topic(settings: Settings, topic: str) -> None:
 
 
 def create_topics(
-    client: AdminClient,
-    topics: Iterable[str],
-    partitions: int,
-    replication: int,
-    config: Mapping[str, str],
+    client: BrokerAdmin, settings: Settings, config: Mapping[str, str]
 ) -> list[TopicResult]:
-    """Makes the topics that are not there. Raises ConsumerError naming the first that failed."""
+    """Makes the configured topics that are not there, with this configuration.
+
+    Raises ConsumerError naming the first that failed, KafkaUnreachable.
+    """
+    partitions, replication = settings.topic_partitions, settings.topic_replication
     wanted = [
         NewTopic(
             topic, num_partitions=partitions, replication_factor=replication, config=dict(config)
         )
-        for topic in topics
+        for topic in settings.all_topics
     ]
     results: list[TopicResult] = []
     futures: dict[str, Future[None]] = client.create_topics(wanted, request_timeout=15.0)
@@ -133,7 +138,7 @@ def create_topics(
                     f"topic {topic} could not be created: {error.args[0].str()}"
                     f"{_advice(error.args[0], replication)}"
                 ) from None
-            there = client.list_topics(topic, timeout=5.0).topics[topic]
+            there = metadata(client, settings, topic=topic).topics[topic]
             results.append(TopicResult(topic, "exists", len(there.partitions)))
         else:
             results.append(TopicResult(topic, "created", partitions))

@@ -32,13 +32,8 @@ def create(settings: Settings, json: JsonOption = False) -> None:
     )
     client = admin_client(settings)
     metadata(client, settings)
-    results = create_topics(
-        client,
-        settings.all_topics,
-        settings.topic_partitions,
-        settings.topic_replication,
-        {"max.message.bytes": str(message_bytes(settings.max_payload))},
-    )
+    largest = {"max.message.bytes": str(message_bytes(settings.max_payload))}
+    results = create_topics(client, settings, largest)
     if json:
         print_json([result._asdict() for result in results])
     else:

@@ -10,9 +10,18 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from confluent_kafka import KafkaError, KafkaException
 
 from consumer.admin import kafka_admin
-from consumer.admin.kafka_admin import KafkaUnreachable, admin_client, metadata, topic_retention
+from consumer.admin.kafka_admin import (
+    BrokerAdmin,
+    KafkaUnreachable,
+    admin_client,
+    create_topics,
+    metadata,
+    require_topic,
+    topic_retention,
+)
 from consumer.config.settings import Settings
 
 
@@ -65,3 +74,40 @@ def test_a_command_without_a_broker_says_so_and_nothing_else(
         ):
             metadata(admin_client(settings), settings, timeout=1.0)
     assert [record.getMessage() for record in caplog.records] == []
+
+
+class LosesBrokers(BrokerAdmin):
+    """Its brokers answer the first question, and are gone at the second."""
+
+    def __init__(self) -> None:
+        super().__init__({"bootstrap.servers": "127.0.0.1:1", "log_level": 3})
+        self._answers = [SimpleNamespace(topics={})]
+
+    def list_topics(self, *given: Any, **named: Any) -> Any:
+        if self._answers:
+            return self._answers.pop()
+        return super().list_topics(*given, **(named | {"timeout": 0.1}))
+
+    def create_topics(self, topics: list[Any], **_: Any) -> dict[str, Future[None]]:
+        answers: dict[str, Future[None]] = {topic.topic: Future() for topic in topics}
+        there = KafkaException(KafkaError(KafkaError.TOPIC_ALREADY_EXISTS))
+        for answer in answers.values():
+            answer.set_exception(there)
+        return answers
+
+
+def test_brokers_that_go_away_between_two_questions_are_said_to_be_away(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    settings = Settings(kafka_bootstrap_servers="127.0.0.1:1", kafka_topics=["t"])
+    monkeypatch.setattr(kafka_admin, "admin_client", lambda _settings: LosesBrokers())
+    with pytest.raises(KafkaUnreachable, match="no answer from 127"):
+        require_topic(settings, "t")
+
+
+def test_brokers_that_go_away_while_topics_are_made_are_said_to_be_away() -> None:
+    settings = Settings(kafka_bootstrap_servers="127.0.0.1:1", kafka_topics=["t"])
+    client = LosesBrokers()
+    metadata(client, settings)
+    with pytest.raises(KafkaUnreachable, match="no answer from 127"):
+        create_topics(client, settings, {})

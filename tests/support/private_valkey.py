@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import signal
-import socket
 import subprocess
 import time
 from pathlib import Path
 
 import redis
+
+from stack.places import free_port
 
 
 class PrivateValkey:
@@ -16,9 +17,7 @@ class PrivateValkey:
 
     def __init__(self, folder: Path, *options: str) -> None:
         """`options`: further ones of valkey-server."""
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port: int = free.getsockname()[1]
+        self.port = free_port(set())
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self._folder, self._options = folder, options
         self._process: subprocess.Popen[bytes] | None = None

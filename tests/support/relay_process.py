@@ -5,10 +5,10 @@ from __future__ import annotations
 import http.client
 import re
 import signal
-import socket
 from pathlib import Path
 from typing import Self
 
+from stack.places import free_port
 from tests.support.programs import started
 from tests.support.waiting import eventually
 
@@ -17,8 +17,7 @@ class RelayProcess:
     """One `oncepool relay`."""
 
     def __init__(self, environment: dict[str, str], log: Path) -> None:
-        with socket.create_server(("127.0.0.1", 0)) as free:
-            self.port = free.getsockname()[1]
+        self.port = free_port(set())
         self._log = log
         self.process = started(
             "consumer", "relay", "--health-port", str(self.port), environment=environment, log=log

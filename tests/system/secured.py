@@ -36,6 +36,7 @@ from confluent_kafka.admin import (
 import stack
 from feedback import Client, outbox
 from feedback.client.results import Results
+from stack.places import free_port
 from tests.support.waiting import eventually
 
 WAIT: Final = 120.0
@@ -69,11 +70,6 @@ def certificates(folder: Path) -> None:
         )  # fmt: skip
     both = (folder / "server.key").read_text() + (folder / "server.pem").read_text()
     (folder / "server-both.pem").write_text(both)
-
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as one:
-        return int(one.getsockname()[1])
 
 
 def broker_properties(folder: Path, sasl: int, mutual: int) -> dict[str, str]:
@@ -297,7 +293,8 @@ def main() -> None:
         folder = Path(end.enter_context(tempfile.TemporaryDirectory(prefix="oncepool-secured-")))
         certificates(folder)
         (folder / "app.py").write_text(APP)
-        sasl, mutual = free_port(), free_port()
+        taken: set[int] = set()
+        sasl, mutual = free_port(taken), free_port(taken)
         services = stack.up(
             folder / "stack",
             broker_properties=broker_properties(folder, sasl, mutual),

@@ -14,6 +14,7 @@ import pytest
 
 from feedback.journal.migrations import migrate
 from stack import Stack
+from stack.places import free_port
 from tests.support.own_database import OwnDatabase
 from tests.support.service import WAIT, Bench, Callers
 from tests.support.waiting import eventually
@@ -206,8 +207,7 @@ def test_workers_find_the_database_again_with_no_maintenance_process(
     bench: Bench, own_database: OwnDatabase
 ) -> None:
     """It can't start, as somebody else has its port; requests go on meanwhile."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port(set())
     instance = bench.start(ONCEPOOL_HEALTH_PORT=str(port), ONCEPOOL_WORKERS="2")
     payload = {"table": bench.table, "seconds": 0.2}
     ids = [bench.client.submit("paced", payload)]

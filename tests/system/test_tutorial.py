@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import psutil
 import pytest
 
+from stack.places import free_port
 from tests.support.tutorial import Shell, steps
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "tutorial.md"
@@ -55,8 +54,5 @@ def test_the_tutorial_does_what_it_says(tmp_path: Path, environment: dict[str, s
 
 
 def _free_ports(number: int) -> list[str]:
-    with ExitStack() as opened:
-        sockets = [opened.enter_context(socket.socket()) for _ in range(number)]
-        for each in sockets:
-            each.bind(("127.0.0.1", 0))
-        return [str(each.getsockname()[1]) for each in sockets]
+    taken: set[int] = set()
+    return [str(free_port(taken)) for _ in range(number)]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +24,7 @@ from processing.ipc.frames import (
     WantRows,
 )
 from stack import Stack
+from stack.places import free_port
 from tests.support.maintenance import (
     MaintenanceProcess,
     StartMaintenance,
@@ -239,8 +239,7 @@ def test_name_servers_that_do_not_answer_hold_up_nothing_but_redis(
         "socket.getaddrinfo = hang\n"
     )
     monkeypatch.syspath_prepend(tmp_path)
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
+    port = free_port(set())
     maintenance = start(schema=schema, redis_url="redis://redis:6379/0", health_port=port)
     assert maintenance.ready().schema == "ok"
     for n in (1, 2, 3):

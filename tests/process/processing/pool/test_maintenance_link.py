@@ -31,6 +31,7 @@ from processing.pool.maintenance_link import MaintenanceLink
 from processing.pool.pool import Pool
 from processing.settings import MaintenanceSettings, PoolSettings
 from stack import Stack
+from stack.places import free_port
 from tests.support.descriptors import no_more_descriptors
 from tests.support.proxy import Proxy
 
@@ -167,9 +168,7 @@ def test_one_that_is_still_starting_at_the_end_loses_only_what_it_was_given(
 @pytest.mark.long
 def test_one_that_cannot_start_again_is_tried_until_it_can(settings: MaintenanceSettings) -> None:
     """Somebody else has the port of its health endpoints for a while."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port(set())
     made = Link(replace(settings, health_port=port))
     try:
         made.turn_until(lambda: made.started() == 1)

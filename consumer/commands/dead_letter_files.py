@@ -49,7 +49,10 @@ def export(
         typer.Option(
             "--follow",
             envvar="ONCEPOOL_LETTERS_FOLLOW",
-            help="Append to FILE what it does not have yet, then what comes, until interrupted.",
+            help=(
+                "Append to FILE what it does not have yet, then what comes, until interrupted;"
+                " older entries that are imported meanwhile only when started again."
+            ),
         ),
     ] = False,
     kind: KindOption = None,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from enum import StrEnum
+from functools import partial
 from typing import Annotated
 
 import typer
@@ -20,6 +21,7 @@ from feedback.operations.request_reads import Row, pattern
 from feedback.outbox.dead_letters import (
     COLUMNS,
     DEAD,
+    Moving,
     OutboxFilter,
     OutboxOperator,
     Standing,
@@ -69,7 +71,7 @@ OlderThanOption = Annotated[
         help="What ended before: an age (30d, 12h) or a time (2026-05-01T12:00Z).",
     ),
 ]
-Move = Callable[[OutboxOperator, OutboxFilter], Iterator[Sequence[str]]]
+Move = Callable[[OutboxOperator, OutboxFilter, Moving], Iterator[Sequence[str]]]
 
 
 @with_settings(*PLACE)
@@ -194,7 +196,7 @@ def _move(
     moves.plan(wanted.ids or ())
     with told(moves, doing, json=json), outbox_operator(settings) as operator:
         if wanted.ids is None:
-            for moved in move(operator, wanted):
+            for moved in move(operator, wanted, partial(moves.begin, whole=True)):
                 moves.done([{"id": id_} for id_ in moved], [])
         else:
             for batch in batches(wanted.ids, doing):
@@ -210,7 +212,7 @@ def _moved(
 ) -> tuple[list[Row], list[Refusal]]:
     """What was moved of those that are named, and what was not, in one transaction."""
     with operator.transaction():
-        moved = [id_ for part in move(operator, wanted) for id_ in part]
+        moved = [id_ for part in move(operator, wanted, lambda _: None) for id_ in part]
         left = [id_ for id_ in wanted.ids or () if id_ not in set(moved)]
         standing = operator.standing(left)
     return [{"id": id_} for id_ in moved], [_refusal(id_, standing.get(id_)) for id_ in left]

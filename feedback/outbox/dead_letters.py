@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
 from feedback.outbox.names import CONFLICT, DROPPED_CONFLICT, WINDOW, in_schema, settled_channel
 from feedback.sql_times import nearest
@@ -114,6 +114,10 @@ FROM :schema.requests GROUP BY type, sender, state ORDER BY type, sender, state
 """  # noqa: S608 - of constants
 
 
+Moving: TypeAlias = Callable[[Sequence[str]], object]
+"""Hears the ids of each part before it is committed."""
+
+
 class OutboxFilter(NamedTuple):
     """Which rows; None where it does not matter."""
 
@@ -168,27 +172,31 @@ class OutboxOperator:
         found = self._run(text, wanted, 0, limit).fetchall()
         return [dict(zip(COLUMNS, row[:-1], strict=True)) for row in found]
 
-    def retry(self, wanted: OutboxFilter) -> Iterator[Sequence[str]]:
+    def retry(
+        self, wanted: OutboxFilter, moving: Moving = lambda _: None
+    ) -> Iterator[Sequence[str]]:
         """Has dead letters sent anew, under their ids, in their old order.
 
-        Yields the ids of each part when it is done.
+        Yields the ids of each part when it is done, of which `moving` has heard before.
         """
-        return self._move(_RETRY, wanted)
+        return self._move(_RETRY, wanted, moving)
 
     def long_silent(self, wanted: OutboxFilter) -> int:
         """How many of these were sent, and so long ago that consumers may have forgotten them."""
         [(number,)] = self._run(_LONG_SILENT, wanted, 0, 0).fetchall()
         return int(number)
 
-    def drop(self, wanted: OutboxFilter) -> Iterator[Sequence[str]]:
+    def drop(
+        self, wanted: OutboxFilter, moving: Moving = lambda _: None
+    ) -> Iterator[Sequence[str]]:
         """Ends dead letters: they go to the finished rows, where their ids stay taken.
 
         Their producer is told, as of every end, in the same transaction. A conflict stands there
         already, and is listed no more. Yields as retry().
         """
-        yield from self._move(_DROP, wanted)
+        yield from self._move(_DROP, wanted, moving)
         if UNDELIVERABLE in wanted.states:
-            yield from self._move(_DROP_CONFLICTS, wanted)
+            yield from self._move(_DROP_CONFLICTS, wanted, moving)
 
     def now(self) -> datetime:
         """By the database's clock, as the times of its rows."""
@@ -217,12 +225,18 @@ class OutboxOperator:
         found = self._connection.execute(self._text(_STATS)).fetchall()
         return [dict(zip(names, row, strict=True)) for row in found]
 
-    def _move(self, text: str, wanted: OutboxFilter) -> Iterator[Sequence[str]]:
+    def _move(self, text: str, wanted: OutboxFilter, moving: Moving) -> Iterator[Sequence[str]]:
         """Some rows in each transaction, so that relays wait for none of them long."""
         dead = wanted._replace(states=[state for state in wanted.states if state in DEAD])
         after = 0
-        while moved := self._run(text, dead, after, AT_ONCE).fetchall():
-            yield [id_ for _, id_ in moved]
+        while True:
+            with self.transaction():
+                moved = self._run(text, dead, after, AT_ONCE).fetchall()
+                ids = [id_ for _, id_ in moved]
+                moving(ids)
+            if not moved:
+                return
+            yield ids
             after = moved[-1][0]
 
     def _run(self, text: str, wanted: OutboxFilter, after: int, limit: int) -> Any:

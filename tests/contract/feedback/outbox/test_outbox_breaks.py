@@ -59,6 +59,24 @@ def test_what_was_moved_by_filters_is_told(oncepool: Commands, outbox_: Outbox) 
     assert "the database does not answer" in broken.stderr
 
 
+@pytest.mark.parametrize("doing", ["retry", "drop"])
+def test_what_may_have_been_moved_by_filters_is_told(
+    oncepool: Commands, outbox_: Outbox, doing: str
+) -> None:
+    """The session ends at the COMMIT, of which there is no answer."""
+    late = BREAK.replace("CREATE TRIGGER", "CREATE CONSTRAINT TRIGGER").replace(
+        "FOR EACH ROW", "DEFERRABLE INITIALLY DEFERRED FOR EACH ROW"
+    )
+    outbox_.run(late.replace("{table}", "requests"))
+
+    broken = oncepool("outbox", doing, "--all", "--yes", "--json")
+
+    assert broken.exit_code == 1
+    told = answer(broken)
+    assert [row["id"] for row in told["moved"]] == ["a", "b"]
+    assert (told["unsure"], told["untried"]) == ([LAST], [])
+
+
 def test_what_was_deleted_is_counted(oncepool: Commands, outbox_: Outbox) -> None:
     assert oncepool("outbox", "drop", "--all", "--yes").exit_code == 0
     outbox_.run(

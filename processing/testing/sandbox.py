@@ -300,9 +300,12 @@ class Sandbox:
         token = f"{INSTANCE}-chunk-{self._chunks}"
         try:
             chunk = _Chunk(self._chunks, token, record, suspect, self.journal)
-            return token, self._executor.run(chunk)
+            report = self._executor.begin(chunk)
         finally:
             self._running = None
+        if report is None:
+            raise AssertionError("a call goes on by itself, and nobody is here to end it")
+        return token, report
 
     def _committing(self, point: str) -> None:
         if self._running is not None and self._faults.strikes(point, self._running):

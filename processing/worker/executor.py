@@ -129,13 +129,11 @@ class Executor:
         """Lets go of the connection."""
         self._session.drop()
 
-    def run(self, chunk: ChunkRun) -> Report:
-        """Runs a chunk to its end; never raises for what a request or the database does."""
-        self._enter(chunk)
-        return self._leave(chunk)
-
     def begin(self, chunk: ChunkRun) -> Report | None:
-        """The same; None where its call goes on by itself, until `resume`."""
+        """Runs a chunk to its end; never raises for what a request or the database does.
+
+        None where its call goes on by itself, until `resume`.
+        """
         self._enter(chunk)
         return None if chunk.under_way else self._leave(chunk)
 

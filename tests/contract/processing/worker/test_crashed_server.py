@@ -79,10 +79,10 @@ def test_what_a_crash_has_undone_is_not_done_though_somebody_else_commits_under_
     bench: Bench,
 ) -> None:
     records = [bench.record(name, "pay", "crash" if name == "b" else "") for name in "abc"]
-    report = bench.executor.run(chunk_run(records))
+    report = bench.run_chunk(chunk_run(records))
     assert (report.returned, report.unclear) == ([], [0, 1])
     assert (bench.rows(), bench.effects()) == ({"c": ("done", "ok")}, ["c"])
-    report = bench.executor.run(chunk_run(records[:2]))
+    report = bench.run_chunk(chunk_run(records[:2]))
     assert report.returned == report.unclear == []
     assert bench.rows() == dict.fromkeys("abc", ("done", "ok"))
     assert sorted(bench.effects()) == ["a", "b", "c"]

@@ -428,7 +428,7 @@ def test_two_executors_on_the_same_ids_leave_one_effect_each(bench: Bench) -> No
     for executor in (first, other):
 
         def race(executor: Any = executor) -> None:
-            executor.run(chunk_run(records))
+            executor.begin(chunk_run(records))
 
         threads.append(threading.Thread(target=race))
     for thread in threads:

@@ -156,7 +156,7 @@ def test_transfers_that_deadlock_all_happen_once(bench: Bench, entered: Counter[
 
         def work(worker: int, chunks: Sequence[ChunkRun] = chunks) -> None:
             barrier.wait(60)
-            executors[worker].run(chunks[worker])
+            executors[worker].begin(chunks[worker])
 
         with ThreadPoolExecutor(2) as threads:
             list(threads.map(work, range(2)))

@@ -59,7 +59,7 @@ def bench(
 def run(bench: Bench, names: str = "abc", gate: FakeGate | None = None) -> Report:
     """The handler of `b` commits."""
     records = [bench.record(name, "pay", name == "b") for name in names]
-    return bench.executor.run(chunk_run(records, gate=gate))
+    return bench.run_chunk(chunk_run(records, gate=gate))
 
 
 def test_what_a_handler_has_committed_outlasts_an_outage(

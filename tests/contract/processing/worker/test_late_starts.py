@@ -70,7 +70,7 @@ def test_what_is_behind_slow_ones_is_given_back_unstarted(
     bench: Bench, ran: list[str], kind: str
 ) -> None:
     chunk = a_chunk(bench, *[kind] * 5)
-    report = bench.executor.run(chunk)
+    report = bench.run_chunk(chunk)
     assert (sorted(report.returned), report.unclear, ran) == ([2, 3, 4], [], ["0", "1"])
     assert [bench.state(str(n)) for n in range(2)] == [("done", "ok")] * 2
     assert report.times[kind][0] == 2, "and what they took is told"
@@ -82,7 +82,7 @@ def test_one_is_started_however_long_it_took_to_come_to_it(
 ) -> None:
     chunk = a_chunk(bench, kind, kind, takes=STARTS_FOR * 2)
     clock.now += STARTS_FOR * 3
-    report = bench.executor.run(chunk)
+    report = bench.run_chunk(chunk)
     assert (report.returned, ran) == ([1], ["0"])
 
 
@@ -95,13 +95,13 @@ def test_a_batch_is_started_whole_or_not_at_all(
     if first == second:
         second = "pure"
     chunk = a_chunk(bench, first, first, first, second, second)
-    report = bench.executor.run(chunk)
+    report = bench.run_chunk(chunk)
     assert (sorted(report.returned), ran) == ([3, 4], ["0", "1", "2"])
 
 
 @pytest.mark.parametrize("batch", ["many", "more"])
 def test_a_batch_behind_slow_ones_is_given_back(bench: Bench, ran: list[str], batch: str) -> None:
-    report = bench.executor.run(a_chunk(bench, "plain", "plain", batch, batch))
+    report = bench.run_chunk(a_chunk(bench, "plain", "plain", batch, batch))
     assert (sorted(report.returned), ran) == ([2, 3], ["0", "1"])
 
 
@@ -110,6 +110,6 @@ def test_what_was_started_and_taken_back_may_be_started_again(
     bench: Bench, ran: list[str], kind: str
 ) -> None:
     """The first has failed, and with it its segment: it is its own end that is to be found out."""
-    report = bench.executor.run(a_chunk(bench, kind, kind, kind, takes=STARTS_FOR * 2, fails=True))
+    report = bench.run_chunk(a_chunk(bench, kind, kind, kind, takes=STARTS_FOR * 2, fails=True))
     assert (sorted(report.returned), ran) == ([1, 2], ["0", "0"])
     assert bench.state("0") == ("done", "ok")

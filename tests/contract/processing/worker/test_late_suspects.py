@@ -89,7 +89,7 @@ def test_what_a_check_said_is_written_when_its_time_is_no_longer_counted(
         return finish(*given)
 
     monkeypatch.setattr(JournalWriter, "finish_claim", look)
-    bench.executor.run(chunk_run([bench.record("done", "charge", {})], gate=gate))
+    bench.run_chunk(chunk_run([bench.record("done", "charge", {})], gate=gate))
     assert (running, bench.rows()) == ([None], {"done": ("done", "ok")})
     assert len(gate.shown) > 1
     bench.executor.close()
@@ -112,8 +112,9 @@ def test_a_suspect_that_nobody_can_read_is_kept_where_its_dead_sessions_cannot_b
         shown = f"{stack.database}?options=-csearch_path%3D{bench.schema},pg_catalog"
         slow = bench.another(shown, statement_timeout=0.2)
         message, suspect = bench.record(None, "charge", {}), Suspect(None, (backend,), ("t",), 1)
-        report = slow.run(chunk_run([message], suspect=suspect))
+        report = slow.begin(chunk_run([message], suspect=suspect))
         slow.close()
+        assert report is not None
         assert (report.unclear, report.returned, report.counts) == ([0], [], {})
         assert (report.database_up, bench.letters()) == (True, [])
         bench.run(message, suspect=suspect)

@@ -128,7 +128,7 @@ def test_what_was_not_started_is_no_suspect_of_an_unclear_commit(
         chunk.keep([0])
         chunk.recall()
     proxy.lose_answer(b"COMMIT\0")
-    report = bench.executor.run(chunk)
+    report = bench.run_chunk(chunk)
     assert (proxy.lost, report.unclear, sorted(report.returned)) == (1, [0], [1, 2])
     assert (ran, report.database_up) == (["a"], True)
 
@@ -228,7 +228,7 @@ def test_what_is_read_when_a_recall_comes_overtakes_nothing(
     records = [bench.record(str(n), "one", {}, key=key) for n, key in enumerate(keys)]
     gate = RecallingGate(at=2)
     gate.chunk = chunk = ChunkRun(1, "token", records, None, gate)
-    report = bench.executor.run(chunk)
+    report = bench.run_chunk(chunk)
     gone = [n for n in range(4) if n not in stay]
     assert (gate.recalled, sorted(report.returned), report.unclear) == (gone, gone, [])
     assert ran == [str(n) for n in stay]

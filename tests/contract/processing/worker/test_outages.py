@@ -322,7 +322,7 @@ def test_a_claim_that_somebody_locks_out_is_made_later(
 def test_the_deadline_of_a_call_begins_with_it(bench: Bench, entered: Counter[str]) -> None:
     """A claim that waits for a lock must not have its worker killed."""
     gate = FakeGate()
-    bench.executor.run(chunk_run([bench.record("c", "charge", {})], gate=gate))
+    bench.run_chunk(chunk_run([bench.record("c", "charge", {})], gate=gate))
     assert (gate.timeouts[-2], gate.timeouts[-1] is not None, entered) == (None, True, {"c": 1})
 
 

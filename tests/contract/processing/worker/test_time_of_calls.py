@@ -130,7 +130,7 @@ def test_a_call_that_has_returned_has_no_deadline_any_more(
 
     during.append(call)
     found = beside(look)
-    bench.executor.run(chunk_run([bench.record("x", "calls", {})], gate=gate))
+    bench.run_chunk(chunk_run([bench.record("x", "calls", {})], gate=gate))
     assert found.result()
     assert bench.rows()["x"] == ("done", "ok")
 
@@ -170,7 +170,7 @@ def test_the_time_of_a_call_begins_once_its_transaction_is_open(
 
     during.append(lambda: None)
     found = beside(look)
-    bench.executor.run(chunk_run([bench.record("x", "calls.tx", {})], gate=gate))
+    bench.run_chunk(chunk_run([bench.record("x", "calls.tx", {})], gate=gate))
     assert (found.result()[-1], gate.timeouts[-1]) == (None, TIMEOUT)
     assert bench.rows()["x"] == ("done", "ok")
 
@@ -213,6 +213,6 @@ def test_the_end_of_a_call_whose_check_cannot_be_asked_takes_its_time(
         return running
 
     found = beside(look)
-    bench.executor.run(chunk_run([call], 2, "t2", suspect, gate=gate))
+    bench.run_chunk(chunk_run([call], 2, "t2", suspect, gate=gate))
     assert (gate.timeouts, found.result()) == ([TIMEOUT, TIMEOUT], None)
     assert bench.rows()["x"] == ("in_doubt", "timeout")

@@ -75,10 +75,10 @@ class Claimer:
         settings: MaintenanceSettings,
         reporting: Reporting,
         log: BoundLogger,
-        dead: DeadBackends | None = None,
+        dead: DeadBackends,
     ) -> None:
         self._log = log
-        self._dead = DeadBackends(log) if dead is None else dead
+        self._dead = dead
         self._instance = settings.instance
         self._schema = settings.schema
         self._results = bool(settings.results_topic)

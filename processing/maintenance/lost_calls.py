@@ -37,9 +37,9 @@ class LostCalls:
         settings: MaintenanceSettings,
         reporting: Reporting,
         log: BoundLogger,
-        dead: DeadBackends | None = None,
+        dead: DeadBackends,
     ) -> None:
-        self._dead = DeadBackends(log) if dead is None else dead
+        self._dead = dead
         self._schema = settings.schema
         self._results = bool(settings.results_topic)
         self._reporting = reporting

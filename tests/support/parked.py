@@ -10,6 +10,7 @@ from feedback.contract.record import Record
 from feedback.status.status import StatusWrite
 from processing.ipc.frames import Frame, PartAnswered
 from processing.logs import get_logger
+from processing.maintenance.dead_backends import DeadBackends
 from processing.maintenance.reporting import Reporting
 from processing.maintenance.unstarted import UnstartedRecords
 from processing.maintenance.unstarted_handling import UnstartedHandling
@@ -33,7 +34,8 @@ def park_records(
     frames: list[Frame] = []
     settings = MaintenanceSettings("here", url, schema, "redis://nowhere", "p", {})
     reporting = Reporting(frames.append, told.extend, lambda _: None, 60)
-    unstarted = UnstartedHandling(settings, reporting, get_logger("test"))
+    log = get_logger("test")
+    unstarted = UnstartedHandling(settings, reporting, log, DeadBackends(log))
     unstarted.park(
         UnstartedRecords(
             1,

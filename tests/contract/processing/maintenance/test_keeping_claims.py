@@ -16,6 +16,7 @@ from processing.ipc.frames import ReleaseClaims, RenewCalls, RenewClaims, WantRo
 from processing.logs import get_logger
 from processing.maintenance import claimer as claimers
 from processing.maintenance.claimer import Claimer
+from processing.maintenance.dead_backends import DeadBackends
 from processing.maintenance.reporting import Reporting
 from processing.settings import MaintenanceSettings
 from stack import Stack
@@ -24,6 +25,8 @@ from tests.support.claiming import waits_for_a_lock
 from tests.support.proxy import Proxy
 from tests.support.waiting import eventually
 from tests.support.waiting_rows import WaitingRows
+
+LOG = get_logger("test")
 
 
 def unused(*_: Any) -> None:
@@ -35,7 +38,7 @@ def test_a_dead_workers_session_that_does_not_end(
 ) -> None:
     """Its server process is stopped, or waits for a disk that does not answer."""
     settings = MaintenanceSettings("here", stack.database, schema, stack.redis, "p", {})
-    claimer = Claimer(settings, Reporting(unused, unused, unused, 60), get_logger("test"))
+    claimer = Claimer(settings, Reporting(unused, unused, unused, 60), LOG, DeadBackends(LOG))
     rows.add("kept", "held", "given back")
     claim(rows.connection, "here", ClaimRequest(1, 10), schema=schema)
     rows.query(f"UPDATE {schema}.requests SET lease_until = now(), due_at = now()")
@@ -74,7 +77,7 @@ def test_nothing_is_claimed_while_leases_cannot_be_renewed(
 ) -> None:
     """Else rows in hand here, whose leases run out meanwhile, were claimed again here."""
     settings = MaintenanceSettings("here", stack.database, schema, stack.redis, "p", {})
-    claimer = Claimer(settings, Reporting(unused, unused, unused, 60), get_logger("test"))
+    claimer = Claimer(settings, Reporting(unused, unused, unused, 60), LOG, DeadBackends(LOG))
     rows.add("in hand")
     claim(rows.connection, "here", ClaimRequest(1, 10), schema=schema)
     claimer.on_frame(WantRows(2, 10, {}, []))
@@ -94,7 +97,7 @@ def test_what_waits_for_a_session_is_given_up_when_its_lease_has_run_out(
     """Then it is any instance's, and nobody here has anything to give back."""
     monkeypatch.setattr(claimers, "LEASE", 0.0)
     settings = MaintenanceSettings("here", stack.database, schema, stack.redis, "p", {})
-    claimer = Claimer(settings, Reporting(unused, unused, unused, 60), get_logger("test"))
+    claimer = Claimer(settings, Reporting(unused, unused, unused, 60), LOG, DeadBackends(LOG))
     rows.add("held")
     claim(rows.connection, "here", ClaimRequest(1, 10), schema=schema)
     with closing(psycopg.connect(stack.database, autocommit=True)) as worker:
@@ -111,7 +114,7 @@ def test_what_a_new_process_has_claimed_itself_is_no_stray(
 ) -> None:
     """It claims before the main process, which asked it while it started, says what is in hand."""
     settings = MaintenanceSettings("here", stack.database, schema, stack.redis, "p", {})
-    claimer = Claimer(settings, Reporting(unused, unused, unused, 60), get_logger("test"))
+    claimer = Claimer(settings, Reporting(unused, unused, unused, 60), LOG, DeadBackends(LOG))
     rows.add("of the one before", "in hand")
     claim(rows.connection, "here", ClaimRequest(1, 10), schema=schema)
     claimer.on_frame(WantRows(2, 10, {}, []))
@@ -134,7 +137,7 @@ def test_a_claim_that_lands_after_its_server_was_asked(
 ) -> None:
     """Nobody has it in hand; what was claimed since under the same order stays."""
     settings = MaintenanceSettings("here", stack.database, schema, stack.redis, "p", {})
-    claimer = Claimer(settings, Reporting(unused, unused, unused, 60), get_logger("test"))
+    claimer = Claimer(settings, Reporting(unused, unused, unused, 60), LOG, DeadBackends(LOG))
     rows.add("late")
     rows.query(
         f"CREATE FUNCTION {schema}.hold() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN"
@@ -189,7 +192,7 @@ def claimer(stack: Stack, schema: str, rows: WaitingRows) -> Claimer:
     rows.add("last", type="z")
     claim(rows.connection, "here", ClaimRequest(1, 10), schema=schema)
     settings = MaintenanceSettings("here", stack.database, schema, stack.redis, "p", {})
-    claimer = Claimer(settings, Reporting(unused, unused, unused, 60), get_logger("test"))
+    claimer = Claimer(settings, Reporting(unused, unused, unused, 60), LOG, DeadBackends(LOG))
     claimer.on_frame(ReleaseClaims([("mine", 1)], []))
     claimer.on_frame(RenewClaims([("mine", 1)], 1))
     return claimer

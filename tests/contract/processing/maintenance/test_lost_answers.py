@@ -19,6 +19,7 @@ from processing.ipc.frames import EndCalls, ReleaseClaims, WantRows
 from processing.logs import get_logger
 from processing.maintenance.claimer import Claimer
 from processing.maintenance.counters import Counters
+from processing.maintenance.dead_backends import DeadBackends
 from processing.maintenance.lost_calls import LostCalls
 from processing.maintenance.reporting import Reporting
 from processing.maintenance.ticking import Ticking
@@ -69,7 +70,7 @@ def scene(stack: Stack, schema: str, proxy: Proxy) -> Scene:
 
 
 def test_claims_given_back_that_gave_way(scene: Scene, rows: WaitingRows) -> None:
-    claimer = Claimer(scene.settings, scene.reporting, LOG)
+    claimer = Claimer(scene.settings, scene.reporting, LOG, DeadBackends(LOG))
     reference(rows, "old")
     claim(rows.connection, "here", ClaimRequest(1, 10), schema=rows.schema)
     reference(rows, "new", produced_in=-1)
@@ -80,7 +81,7 @@ def test_claims_given_back_that_gave_way(scene: Scene, rows: WaitingRows) -> Non
 
 
 def test_older_ones_and_unreadable_ones_that_a_claim_ends(scene: Scene, rows: WaitingRows) -> None:
-    claimer = Claimer(scene.settings, scene.reporting, LOG)
+    claimer = Claimer(scene.settings, scene.reporting, LOG, DeadBackends(LOG))
     reference(rows, "old", token="gone:1")
     rows.add("bad")
     rows.query(f"UPDATE {rows.schema}.requests SET headers = '[1]' WHERE id = 'bad'")
@@ -99,7 +100,7 @@ def test_older_ones_and_unreadable_ones_that_a_claim_ends(scene: Scene, rows: Wa
 
 
 def test_calls_in_doubt(scene: Scene, rows: WaitingRows) -> None:
-    calls = LostCalls(scene.settings, scene.reporting, LOG)
+    calls = LostCalls(scene.settings, scene.reporting, LOG, DeadBackends(LOG))
     rows.add("call", state="running", effect="external", token="chunk")
     calls.gone(EndCalls({"chunk": "shutdown"}, [], []))
     scene.twice(calls.settle, b"state = 'in_doubt'", calls.commits)
@@ -110,7 +111,7 @@ def test_calls_in_doubt(scene: Scene, rows: WaitingRows) -> None:
 def test_a_failed_one_that_is_parked_again_and_replaces_an_older_one(
     scene: Scene, rows: WaitingRows
 ) -> None:
-    unstarted = UnstartedHandling(scene.settings, scene.reporting, LOG)
+    unstarted = UnstartedHandling(scene.settings, scene.reporting, LOG, DeadBackends(LOG))
     reference(rows, "old")
     reference(rows, "again", state="failed", produced_in=-1)
     rows.query(f"UPDATE {rows.schema}.requests SET due_at = NULL WHERE id = 'again'")

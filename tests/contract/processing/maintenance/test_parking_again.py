@@ -9,6 +9,7 @@ import pytest
 
 from feedback.contract.record import Record
 from processing.logs import get_logger
+from processing.maintenance.dead_backends import DeadBackends
 from processing.maintenance.reporting import Reporting
 from processing.maintenance.unstarted import UnstartedRecords
 from processing.maintenance.unstarted_handling import UnstartedHandling
@@ -16,6 +17,8 @@ from processing.settings import MaintenanceSettings
 from stack import Stack
 from tests.support.proxy import Proxy, commit_after
 from tests.support.waiting_rows import WaitingRows
+
+LOG = get_logger("test")
 
 
 def unused(*_: Any) -> None:
@@ -28,9 +31,8 @@ def test_pure_computation_that_was_parked_and_run_is_not_to_be_run_again(
 ) -> None:
     """The park has landed and its answer is lost; another instance is quicker than the next try."""
     settings = MaintenanceSettings("here", stack.database, schema, stack.redis, "p", {})
-    unstarted = UnstartedHandling(
-        settings, Reporting(unused, unused, unused, 60), get_logger("test")
-    )
+    reporting = Reporting(unused, unused, unused, 60)
+    unstarted = UnstartedHandling(settings, reporting, LOG, DeadBackends(LOG))
     records: list[Record] = [
         ("requests", 0, n, 0, None, b"{}", [("ce_id", b"r-%d" % n)], kind, None)
         for n, kind in enumerate(("compute", "pay"))

@@ -18,6 +18,7 @@ from processing.ipc.frames import Frame
 from processing.ipc.wakeup import Waker
 from processing.logs import get_logger
 from processing.maintenance.copies import sort_copies
+from processing.maintenance.dead_backends import DeadBackends
 from processing.maintenance.reporting import Reporting
 from processing.maintenance.unstarted import (
     UnstartedRecords,
@@ -125,10 +126,12 @@ def test_what_may_have_been_written_for_its_limits_is_kept_until_the_end() -> No
     def publish(writes: Sequence[StatusWrite]) -> None:
         refused.extend(write.id for write in writes)
 
+    log = get_logger("test")
     handling = UnstartedHandling(
         MaintenanceSettings("here", "", "s", "", "p", {}),
         Reporting(told.append, publish, lambda _: None, 60),
-        get_logger("test"),
+        log,
+        DeadBackends(log),
     )
     kept = UnstartedRecords(1, "parked", [message("a")], [], [(0, 0)], [], limited=True)
     handling.park(kept)

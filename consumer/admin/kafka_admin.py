@@ -151,47 +151,42 @@ def _advice(error: KafkaError, replication: int) -> str:
     return f"; topic_replication is {replication}: it can be no more than there are brokers"
 
 
-class RetentionProblem(NamedTuple):
-    """What speaks against a journal's retention."""
-
-    text: str
-    runs_again: bool
-    """Requests may run a second time; otherwise it only could not be looked at."""
-
-
 def retention_problems(
     settings: Settings, retention: timedelta, resend_window: timedelta
-) -> list[RetentionProblem]:
-    """What is too short about a journal's retention, or could not be found out."""
+) -> list[str]:
+    """What is too short about a journal's retention, or could not be found out.
+
+    With any of it requests may run a second time.
+    """
     problems = []
     if retention < resend_window:
         text = (
             f"{readable(retention)} is shorter than the time in which producers send again"
             f" ({readable(resend_window)}, --resend-window): what they send again runs again"
         )
-        problems.append(RetentionProblem(text, runs_again=True))
+        problems.append(text)
     if not settings.kafka_bootstrap_servers or not settings.kafka_topics:
         text = "the topics' retention can't be read: set kafka_bootstrap_servers, kafka_topics"
-        return [*problems, RetentionProblem(text, runs_again=True)]
+        return [*problems, text]
     try:
         kept = topic_retention(settings)
     except (OncepoolError, KafkaException) as error:
         text = f"the topics' retention could not be read: {_in_words(error)}"
-        return [*problems, RetentionProblem(text, runs_again=True)]
+        return [*problems, text]
     for topic, (longest, settings_of_it) in kept.items():
         if longest is None:
             text = (
                 f"topic {topic} keeps its messages for ever ({settings_of_it}): those that are"
                 f" read again after {readable(retention)} run again"
             )
-            problems.append(RetentionProblem(text, runs_again=True))
+            problems.append(text)
         elif retention < longest + resend_window:
             text = (
                 f"{readable(retention)} is shorter than the retention of topic {topic}"
                 f" ({settings_of_it}) and the time in which producers send again"
                 f" ({readable(resend_window)}): a copy that comes later runs again"
             )
-            problems.append(RetentionProblem(text, runs_again=True))
+            problems.append(text)
     return problems
 
 

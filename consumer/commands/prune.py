@@ -101,13 +101,13 @@ def _warned(settings: Settings, age: timedelta, window: timedelta, *, unasked: b
     """What there is to say about pruning at that age; without `unasked` it may end the command."""
     problems = retention_problems(settings, age, window)
     for problem in problems:
-        warn(problem.text)
-    if not unasked and any(problem.runs_again for problem in problems):
+        warn(problem)
+    if not unasked and problems:
         fail(
             "nothing was deleted: requests could run a second time. Choose an earlier TIME, or add"
             " --force where you know that nobody sends or reads them again"
         )
-    return [problem.text for problem in problems]
+    return problems
 
 
 class _Statuses:

@@ -68,13 +68,11 @@ class ClaimResult(NamedTuple):
     """What a claim brought."""
 
     rows: list[Claimed]
-    superseded: list[Superseded]
     due_in: float | None
     """Seconds until the first row of a type that has none due now; None where no such type is."""
     after: str
     """The type after which the next claim is to start."""
-    unreadable: list[UnreadableRow] = []  # noqa: RUF012 - nobody writes to it
-    unsettled: list[Record] = []  # noqa: RUF012 - the same
+    unsettled: list[Record] = []  # noqa: RUF012 - nobody writes to it
     """Claimed, and to be given back: others of their references are locked, or came meanwhile."""
 
 
@@ -104,7 +102,7 @@ def claim(
     later = min((s for _, s in firsts if s > 0), default=None)
     room = {t: want.limits.get(t, want.most) for t, s in firsts if s <= 0}
     if not room or want.most < 1:
-        return ClaimResult([], [], later, after)
+        return ClaimResult([], later, after)
     values = {"token": claim_token(instance, want.order), "lease": LEASE, "expired": expired}
     before = [kind for kind in room if kind in known] if after else []
     with (commits or Commits()).transaction(connection) as ended:
@@ -121,7 +119,7 @@ def claim(
     rows.sort(key=lambda row: (row.due, row.created_at))
     found = [Claimed(records[row.id], verdict_of(row)) for row in rows]
     unsettled = [records[row.id] for row in stuck]
-    return ClaimResult(found, superseded, later, after, unreadable, unsettled)
+    return ClaimResult(found, later, after, unsettled)
 
 
 def share_out(n: int, room: Mapping[str, int]) -> dict[str, int]:

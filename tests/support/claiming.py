@@ -7,7 +7,10 @@ from typing import Any, Protocol
 
 import psycopg
 
+from feedback.journal.claimed_rows import UnreadableRow
 from feedback.journal.claims import ClaimRequest, ClaimResult, claim
+from feedback.journal.coalescing import Superseded
+from feedback.journal.commits import Commits
 from tests.support.waiting_rows import WaitingRows
 
 
@@ -31,10 +34,15 @@ def take(
     who: str = "a",
     after: str = "",
     known: Collection[str] = (),
+    ended: list[Superseded | UnreadableRow] | None = None,
     **more: object,
 ) -> ClaimResult:
+    """`ended` gets what ended without a run."""
     want = ClaimRequest(order, most, **more)  # type: ignore[arg-type]
-    return claim(rows.connection, who, want, schema=rows.schema, after=after, known=known)
+    commits = None if ended is None else Commits(ended.extend)
+    return claim(
+        rows.connection, who, want, schema=rows.schema, after=after, known=known, commits=commits
+    )
 
 
 def ids(haul: ClaimResult) -> list[str]:

@@ -81,6 +81,11 @@ def kind_of(record: Record) -> str:
     return record[TYPE] or f"topic:{record[TOPIC]}"
 
 
+def place_text(record: Record) -> str:
+    """Where a message stands: `topic/partition/offset`."""
+    return f"{record[TOPIC]}/{record[PARTITION]}/{record[OFFSET]}"
+
+
 def is_due(record: Record) -> bool:
     """Whether a record comes from a waiting row."""
     claim = record[CLAIM]

@@ -16,7 +16,7 @@ import psycopg
 from psycopg import sql
 from psycopg.types.json import Jsonb
 
-from feedback.contract.record import OFFSET, PARTITION, TOPIC, Record, is_read_again
+from feedback.contract.record import Record, is_read_again, place_text
 from feedback.contract.states import State
 from feedback.journal import done_rows
 from feedback.journal.database_errors import Overtaken
@@ -228,11 +228,6 @@ class JournalWriter:
     def stays_in_doubt(self, cursor: psycopg.Cursor[Any], request_id: str, token: str) -> None:
         """Notes that the check of a claim in doubt was asked, and could not tell."""
         cursor.execute(self._text("stays_in_doubt"), [request_id, token])
-
-
-def place_text(record: Record) -> str:
-    """Where a message stands, as its row keeps it."""
-    return f"{record[TOPIC]}/{record[PARTITION]}/{record[OFFSET]}"
 
 
 def _id_of(row: RequestRow) -> str:

@@ -12,7 +12,7 @@ from typing import Any, Final
 import psycopg
 
 from feedback.contract.counts import Count
-from feedback.contract.record import OFFSET, PARTITION, TOPIC, record_size
+from feedback.contract.record import place_text, record_size
 from feedback.journal.dead_letters import DeadLetter
 from feedback.journal.halving import write_in_halves
 from feedback.journal.writer import JournalWriter
@@ -100,9 +100,8 @@ class DeadLetterBuffer:
 
 
 def _facts(letter: DeadLetter) -> dict[str, Any]:
-    record = letter.record
     return {
         "request_id": letter.request_id,
         "why": letter.error,
-        "place": f"{record[TOPIC]}/{record[PARTITION]}/{record[OFFSET]}",
+        "place": place_text(letter.record),
     }

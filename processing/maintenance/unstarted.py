@@ -22,14 +22,13 @@ from feedback.contract.headers import reply_channel
 from feedback.contract.lost_starts import lost_reason
 from feedback.contract.record import (
     HEADERS,
-    OFFSET,
-    PARTITION,
     TOPIC,
     VALUE,
     Record,
     is_read_again,
     may_have_begun,
     perhaps_done,
+    place_text,
 )
 from feedback.contract.states import (
     DATABASE_UNAVAILABLE,
@@ -188,7 +187,7 @@ def names_of(records: Iterable[Record]) -> list[str]:
     """What these are called in a log line: their ids, else their places."""
     return [
         (dict(record[HEADERS] or ()).get("ce_id") or b"").decode(errors="replace")
-        or f"{record[TOPIC]}/{record[PARTITION]}/{record[OFFSET]}"
+        or place_text(record)
         for record in records
     ]
 

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from heapq import nsmallest
 from typing import Any, Final, Protocol
 
-from feedback.contract.record import HEADERS, OFFSET, PARTITION, TOPIC, TYPE, Record
+from feedback.contract.record import HEADERS, TYPE, Record, place_text
 from processing.ipc.progress import Running
 
 MOST_SHOWN: Final = 1000
@@ -50,7 +50,7 @@ def running_requests(
         {
             "request_id": request_id(record),
             "type": record[TYPE],
-            "record": _place(record),
+            "record": place_text(record),
             "worker": worker,
             "chunk": running.chunk,
             "since": _text(at - timedelta(seconds=now - running.started)),
@@ -83,12 +83,8 @@ def facts_of(record: Record | None) -> dict[str, Any]:
     """What names a record in a log line."""
     if record is None:
         return {}
-    return {"type": record[TYPE], "record": _place(record), "request_id": request_id(record)}
+    return {"type": record[TYPE], "record": place_text(record), "request_id": request_id(record)}
 
 
 def _text(moment: datetime) -> str:
     return moment.astimezone(UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
-
-
-def _place(record: Record) -> str:
-    return f"{record[TOPIC]}/{record[PARTITION]}/{record[OFFSET]}"

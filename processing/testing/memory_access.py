@@ -7,14 +7,14 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, cast
 
-from feedback.contract.record import Record, is_read_again
+from feedback.contract.record import Record, is_read_again, place_text
 from feedback.contract.states import State
 from feedback.journal import done_rows
 from feedback.journal.coalescing import Arrival, Coalescing, CoalescingDecision, Waiter, judge
 from feedback.journal.database_errors import Overtaken
 from feedback.journal.dead_letters import DeadLetter
 from feedback.journal.rows import FailedRun, RequestRow, StoredRequest
-from feedback.journal.writer import CLOSED, COLUMNS, OPEN_COLUMNS, JournalWriter, place_text
+from feedback.journal.writer import CLOSED, COLUMNS, OPEN_COLUMNS, JournalWriter
 from processing.testing.memory_journal import MemoryJournal, Row
 
 _POSTGRES_EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 
 import psycopg
 
-from feedback.contract.record import OFFSET, PARTITION, TOPIC
+from feedback.contract.record import place_text
 from feedback.journal.database_errors import is_lock_race
 from feedback.journal.dead_letters import DeadLetter
 from feedback.journal.writer import JournalWriter
@@ -59,7 +59,7 @@ class DeadLetters:
         for letter in kept.values():
             self._told.warning(
                 "message became a dead letter", request_id=letter.request_id,
-                place=_place(letter), reason=str(letter.reason), why=letter.error,
+                place=place_text(letter.record), reason=str(letter.reason), why=letter.error,
             )  # fmt: skip
         self._told.flush()
         now = datetime.now(UTC)
@@ -87,10 +87,6 @@ class DeadLetters:
     def _lose(self, letter: DeadLetter, error: psycopg.Error) -> None:
         self._log.error(
             "a dead letter could not be stored: its message stands in the topic",
-            request_id=letter.request_id, place=_place(letter), why=letter.error,
+            request_id=letter.request_id, place=place_text(letter.record), why=letter.error,
             error=describe(error),
         )  # fmt: skip
-
-
-def _place(letter: DeadLetter) -> str:
-    return "/".join(str(letter.record[n]) for n in (TOPIC, PARTITION, OFFSET))

@@ -140,6 +140,11 @@ def cut(connection: Connection) -> None:
         twin.shutdown(socket.SHUT_RDWR)
 
 
+def one_line(error: Exception) -> str:
+    """What an error says, which comes from servers over several lines; its type if it is silent."""
+    return " ".join(str(error).split()) or type(error).__name__
+
+
 def milliseconds(seconds: float) -> int:
     """Not more than PostgreSQL takes, about 25 days; more than 0 stays that, as 0 is no limit."""
     return math.ceil(min(seconds * 1000, _LONGEST_TIMEOUT))

@@ -19,6 +19,7 @@ from feedback.journal.database_errors import Outage, outage_of
 from feedback.journal.housekeeping import is_locked
 from feedback.journal.open_rows import open_rows
 from feedback.metrics.names import COUNTED
+from feedback.postgres import one_line
 from feedback.status.status import StatusWrite
 from processing.ipc.channel import ChannelClosed
 from processing.ipc.frames import EndCalls, Frame, ScheduleFields, WantDoubts
@@ -302,7 +303,7 @@ class DatabaseLoop:
         elif worth_a_line(lost := self._rests.lost(work.name, now)):
             self._log.warning(
                 "database work loses its connection each time: it rests for a while, and the rest"
-                " goes on", work=work.name, losses=lost, error=" ".join(str(error).split()),
+                " goes on", work=work.name, losses=lost, error=one_line(error),
             )  # fmt: skip
         if isinstance(error, _HELD_UP):
             self._log.warning(

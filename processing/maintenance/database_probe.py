@@ -13,6 +13,7 @@ from feedback.journal.connections import Connection
 from feedback.journal.database_errors import is_turned_away, outage_of
 from feedback.journal.migrations import check_schema, migrate
 from feedback.journal.probe import refused_writes
+from feedback.postgres import one_line
 from processing.ipc.channel import ChannelClosed
 from processing.ipc.frames import DatabaseState, JournalUnusable, MaintenanceReady
 from processing.logs import BoundLogger
@@ -175,6 +176,6 @@ class DatabaseProbe:
 
 
 def _in_words(error: Exception) -> str:
-    said = " ".join(str(error).split()) or type(error).__name__
+    said = one_line(error)
     lacks = isinstance(error, psycopg.errors.InsufficientPrivilege)
     return f"{said}; look at the rights of its user" if lacks else said

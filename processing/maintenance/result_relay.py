@@ -12,7 +12,7 @@ import psycopg
 from feedback.backoff import Backoff, Breaker
 from feedback.journal.connections import open_connection
 from feedback.journal.result_outbox import MOST_BYTES, remove_results, take_results
-from feedback.postgres import bounded_transaction
+from feedback.postgres import bounded_transaction, one_line
 from processing.logs import BoundLogger
 from processing.settings import MaintenanceSettings
 
@@ -208,7 +208,7 @@ class ResultRelay:
             try:
                 done = self._round(producer)
             except (psycopg.Error, OSError) as error:
-                done = Round(0, " ".join(str(error).split()) or type(error).__name__)
+                done = Round(0, one_line(error))
             except Exception as error:  # noqa: BLE001 - records wait until the bug is mended
                 self._log.exception("sending result records failed")
                 done = Round(0, repr(error))

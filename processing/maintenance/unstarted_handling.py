@@ -29,6 +29,7 @@ from feedback.journal.parking import ParkedRequest, ParkResult, park
 from feedback.journal.releases import LOCK_BRIEFLY
 from feedback.journal.rows import StoredRequest
 from feedback.journal.writer import JournalWriter
+from feedback.postgres import one_line
 from processing.ipc.frames import PartAnswered, PartStands
 from processing.logs import BoundLogger
 from processing.maintenance.copies import Copies, sort_copies
@@ -177,7 +178,7 @@ class UnstartedHandling:
             self._log.warning(
                 "requests are not parked: the connection was lost each time, or the database could"
                 " not do it", tries=part.losses + 1, again=bool(again), requests=len(names),
-                first=names[:NAMED], error=" ".join(str(error).split()),
+                first=names[:NAMED], error=one_line(error),
             )  # fmt: skip
         self._parts.add(again, time.monotonic() + rest if rest else None)
         if not again:

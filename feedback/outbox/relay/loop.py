@@ -19,7 +19,7 @@ from feedback.outbox.relay.outage import RelayOutage
 from feedback.outbox.relay.settling import Settling
 from feedback.outbox.relay.statuses import StatusReader
 from feedback.outbox.relay.turns import BatchSender, SendTurns
-from feedback.postgres import Connection, open_connection
+from feedback.postgres import Connection, one_line, open_connection
 from feedback.status.store import StatusStore
 
 log = logging.getLogger("oncepool.relay")
@@ -125,7 +125,7 @@ class OutboxLoop(ABC):
             log.info("%s: the outbox answers", self._name)
 
     def _lost(self, error: Exception) -> None:
-        why = " ".join(str(error).split()) or repr(error)
+        why = one_line(error)
         if self._outbox.begin(why):
             log.warning("%s: the outbox is away: %s", self._name, why)
         self._pause(self._outbox.pause)

@@ -14,7 +14,7 @@ from feedback.outbox.relay.halves import write_in_halves
 from feedback.outbox.relay.plain_text import as_error
 from feedback.outbox.relay.window import SILENCE, window_values
 from feedback.outbox.rows import as_json
-from feedback.postgres import Connection
+from feedback.postgres import Connection, one_line
 from feedback.sql_times import nearest
 
 NOT_MARKED: Final = "not_marked"
@@ -131,7 +131,7 @@ class MarkWriter:
     def _set_aside(
         self, connection: Connection, seq: int, error: psycopg.Error, *, sent: bool
     ) -> SetAside:
-        why = as_error(" ".join(str(error).split()))
+        why = as_error(one_line(error))
         values = {**self._values, "n": seq, "sent": sent, "code": NOT_MARKED, "error": why}
         connection.execute(self._texts[_SET_ASIDE], values)
         return SetAside(seq, why)

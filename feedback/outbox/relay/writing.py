@@ -14,7 +14,7 @@ from feedback.outbox.relay.answers import Ended, Findings
 from feedback.outbox.relay.halves import write_in_halves
 from feedback.outbox.relay.plain_text import as_error, in_ascii
 from feedback.outbox.relay.records import LeftOut
-from feedback.postgres import Connection
+from feedback.postgres import Connection, one_line
 
 log = logging.getLogger("oncepool.relay")
 
@@ -146,7 +146,7 @@ class FindingsWriter:
         self, connection: Connection, ended: Ended, error: psycopg.Error
     ) -> list[Ended]:
         """Without its result. What is refused all the same stays open, and keeps no other."""
-        why = " ".join(str(error).split())
+        why = one_line(error)
         if number := self._refused.count():
             log.warning("%d answers can't be kept, last that of %s: %s", number, ended.id, why)
         said = f"the answer can't be kept in this database: {why}"

@@ -230,7 +230,7 @@ class Kafka:
         return headers_in(records)
 
     def _on_message_error(self, error: KafkaError) -> None:
-        fatal = error.code() == KafkaError._FATAL or error.fatal()  # noqa: SLF001 - as above
+        fatal = error.code() == KafkaError._FATAL or error.fatal()  # noqa: SLF001 - its public name
         if fatal and self._may_fall_back and no_consumer_protocol(error):
             self._fall_back(error)
             return

@@ -95,7 +95,11 @@ class WorkerPool(Protocol):
 
     @property
     def kept_back(self) -> int:
-        """Records in hand that wait for the end of dead workers' database sessions."""
+        """Records in hand that are tried again after a pause, and what waits behind them.
+
+        Dead workers' database sessions do not end, the database refuses look-ups, or others may be
+        at them yet.
+        """
 
     def backlogs(self) -> Mapping[Place, Backlog]:
         """What is held back by partition, and how long that is expected to take. Looks at each."""

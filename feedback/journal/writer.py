@@ -185,8 +185,8 @@ class JournalWriter:
         """Counts that these ids were sent again and answered, with the messages that did it.
 
         A message is counted once, though its answer may be given twice: where nobody knows whether
-        the first one's COMMIT landed, or where it is read again. So is not the message that made
-        the row what it is.
+        the first one's COMMIT landed, or where it is read again. The message that made the row what
+        it is counts for nothing.
         """
         self.lock(cursor, copies)
         places = {name: place_text(record) for name, record in copies.items()}

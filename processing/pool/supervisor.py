@@ -124,7 +124,7 @@ class Supervisor:
 
     @property
     def kept_back(self) -> int:
-        """Records in hand that wait for the end of dead workers' database sessions."""
+        """Records in hand that are tried again after a pause, and what waits behind them."""
         return self._pool.lanes.kept_back.now.records + self.maintenance.standing
 
     def backlogs(self) -> dict[tuple[str, int], Backlog]:

@@ -58,14 +58,14 @@ class UnstartedParts(ABC):
         return sum(part.left for part in self._parts.values()) if self._parts else 0
 
     @property
-    def standing(self) -> int:
-        """Those of them that wait for the end of dead workers' database sessions."""
-        return sum(p.left for p in self._parts.values() if p.stands) if self._parts else 0
-
-    @property
     def refusing_bytes(self) -> int:
         """The same in bytes."""
         return sum(part.size for part in self._parts.values()) if self._parts else 0
+
+    @property
+    def standing(self) -> int:
+        """Those of the records that wait for the end of dead workers' database sessions."""
+        return sum(p.left for p in self._parts.values() if p.stands) if self._parts else 0
 
     @property
     def unanswered(self) -> list[Record]:

@@ -47,9 +47,8 @@ def read_task(
     """The request of a record, parsed. Raises Malformed, and NoMemoryToParse.
 
     Whatever is wrong with a request that has an id and a type is its outcome, to be journaled; but
-    that memory is short is nothing that is wrong with it. Not
-    `trusted` is a record whose fate is decided: no code of the user's sees it, as it may be what
-    killed its worker.
+    that memory is short is nothing that is wrong with it. Not `trusted` is a record whose fate is
+    decided: no code of the user's sees it, as it may be what killed its worker.
     """
     claim = record[CLAIM] if is_due(record) else None
     decoder = None if claim is not None or not app.decoders else app.decoders.get(record[TOPIC])

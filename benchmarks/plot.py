@@ -39,11 +39,10 @@ def bars(
     title: str,
     unit: str,
     groups: Mapping[str, Mapping[str, Spread]],
-    floor: Mapping[str, float] | None = None,
 ) -> None:
     """A bar per group and series: its height the median, its whisker from lowest to highest.
 
-    `groups` maps a group's name to its series; `floor` draws a line at a value, with its name.
+    `groups` maps a group's name to its series.
     """
     series = list(dict.fromkeys(name for group in groups.values() for name in group))
     figure, axes = plt.subplots(figsize=(1.8 + 1.6 * len(groups) * max(1, len(series) / 3), 4))
@@ -60,8 +59,6 @@ def bars(
             heights, width * 0.92, yerr=whiskers, capsize=3, label=name,
             color=COLOURS[number % len(COLOURS)],
         )  # fmt: skip
-    for name, value in (floor or {}).items():
-        axes.axhline(value, color="#444444", linewidth=0.8, linestyle="--", label=name)
     axes.set_xticks(range(len(groups)), list(groups))
     _finish(figure, [axes], path, title, unit)
 

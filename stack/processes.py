@@ -23,6 +23,8 @@ except ImportError as error:  # pragma: no cover - an installation without the e
     raise MissingPackage("psutil", "local") from error
 
 PROGRAMS = frozenset({"java", "postgres", "initdb", "valkey-server"})
+KILL_TIMEOUT = 10.0
+"""Seconds that killed servers have to be gone."""
 
 __all__ = [
     "Process",
@@ -123,9 +125,9 @@ def until_gone(folder: Path, timeout: float) -> bool:
     return any(not processes_in(folder) for _ in pauses(timeout))
 
 
-def kill_all(folder: Path, timeout: float = 10.0) -> bool:
+def kill_all(folder: Path) -> bool:
     """Kills every server in `folder`; children that appear meanwhile too. False: some are left."""
-    for _ in pauses(timeout):
+    for _ in pauses(KILL_TIMEOUT):
         left = processes_in(folder)
         if not left:
             return True

@@ -71,11 +71,9 @@ def is_locked(connection: Connection, *, schema: str) -> bool:
     return False
 
 
-def sweep_expired_claims(
-    connection: Connection, *, schema: str, limit: int = SWEEP_AT_ONCE
-) -> list[DoubtedCall]:
-    """Makes claims whose lease has run out `in_doubt`, at most `limit`; those that it made so."""
-    values = {"limit": limit, "code": WORKER_DIED, "error": _EXPIRED}
+def sweep_expired_claims(connection: Connection, *, schema: str) -> list[DoubtedCall]:
+    """Makes claims whose lease has run out `in_doubt`, some at once; those that it made so."""
+    values = {"limit": SWEEP_AT_ONCE, "code": WORKER_DIED, "error": _EXPIRED}
     rows = execute(connection, "sweep_expired_claims", schema, values).fetchall()
     return _calls(rows)
 

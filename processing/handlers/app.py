@@ -48,7 +48,7 @@ class App:
         _refuse_bare("handler", "'payment.create'", type)
 
         def register(function: F) -> F:
-            self._register(type, function, options, caller_locals(1), batch=False)
+            self._register(type, function, options, caller_locals(), batch=False)
             return function
 
         return register
@@ -58,7 +58,7 @@ class App:
         _refuse_bare("batch_handler", "'payment.create'", type)
 
         def register(function: F) -> F:
-            self._register(type, function, options, caller_locals(1), batch=True)
+            self._register(type, function, options, caller_locals(), batch=True)
             return function
 
         return register
@@ -101,7 +101,7 @@ class App:
 
         def register(function: F) -> F:
             what = f"decoder of topic {topic!r}"
-            signature = self._declared(function, what, caller_locals(1))
+            signature = self._declared(function, what, caller_locals())
             if topic in self.decoders:
                 raise signature.error("the topic has a decoder already; keep one of them")
             if sum(p.required for p in signature.parameters) > 1 or not signature.parameters:
@@ -119,18 +119,18 @@ class App:
         `async def` runs in the event loop in which async handlers run.
         """
         what = "on_worker_start"
-        self._start.append(self._declared(function, what, caller_locals(1), awaited=True))
+        self._start.append(self._declared(function, what, caller_locals(), awaited=True))
         return function
 
     def on_worker_stop(self, function: F) -> F:
         """Run it when a worker stops, before the start hooks close what they opened."""
         what = "on_worker_stop"
-        self._stop.append(self._declared(function, what, caller_locals(1), awaited=True))
+        self._stop.append(self._declared(function, what, caller_locals(), awaited=True))
         return function
 
     def on_terminate(self, function: F) -> F:
         """Run it when a worker is about to be killed. It runs inside a signal handler: be brief."""
-        self._terminate.append(self._declared(function, "on_terminate", caller_locals(1)))
+        self._terminate.append(self._declared(function, "on_terminate", caller_locals()))
         return function
 
     def on_error(self, function: F) -> F:
@@ -139,7 +139,7 @@ class App:
         It gets the exception first; by name or annotation `request`, and what the start hooks
         provide. It runs once a run, when that run's end is written. What it raises is logged.
         """
-        signature = self._declared(function, "on_error", caller_locals(1), awaited=True)
+        signature = self._declared(function, "on_error", caller_locals(), awaited=True)
         if not signature.parameters or signature.parameters[0].keyword_only:
             raise signature.error("it has no parameter for the exception, which is given first")
         self._error.append(signature)

@@ -75,9 +75,9 @@ class Signature:
 def read_signature(
     function: Callable[..., Any],
     what: str,
-    localns: Mapping[str, Any] | None = None,
+    localns: Mapping[str, Any] | None,
     *,
-    awaited: bool = False,
+    awaited: bool,
 ) -> Signature:
     """The signature of a function, method, partial or callable object.
 
@@ -125,9 +125,9 @@ def _parameter(parameter: inspect.Parameter, annotation: Any) -> Parameter:
     )
 
 
-def caller_locals(depth: int) -> Mapping[str, Any] | None:
-    """The local names of the function that called, `depth` frames up; None in a module."""
-    frame = sys._getframe(depth + 1)  # noqa: SLF001 - a snapshot of the caller's names
+def caller_locals() -> Mapping[str, Any] | None:
+    """The local names of the function that called the one that asks; None in a module."""
+    frame = sys._getframe(2)  # noqa: SLF001 - a snapshot of the caller's names
     return None if frame.f_locals is frame.f_globals else dict(frame.f_locals)
 
 

@@ -285,12 +285,12 @@ class Raw:
 
 
 @contextlib.contextmanager
-def bench_on(stack: Stack, tmp: Path, partitions: int = 4) -> Iterator[Bench]:
+def bench_on(stack: Stack, tmp: Path) -> Iterator[Bench]:
     """A bench on a stack that the test may break; the stack is whole again afterwards."""
     name = uuid.uuid4().hex[:12]
     topic, schema = f"test-{name}", f"test_{name}"
     admin = AdminClient({"bootstrap.servers": stack.kafka})
-    admin.create_topics([NewTopic(topic, num_partitions=partitions)])[topic].result(30)
+    admin.create_topics([NewTopic(topic, num_partitions=4)])[topic].result(30)
     migrate(stack.database, schema)
     bench = Bench(stack, topic, schema, f"prefix-{name}", f"group-{name}", tmp)
     try:

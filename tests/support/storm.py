@@ -10,7 +10,7 @@ import threading
 import time
 import uuid
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -110,9 +110,9 @@ class Storm:
     group: str
     folder: Path
     settings: dict[str, Any]
-    members: list[Member] = field(default_factory=list)
 
     def __post_init__(self) -> None:
+        self.members: list[Member] = []
         self._producing = threading.Event()
         self._producer = Producer(
             {"bootstrap.servers": self.kafka, "linger.ms": 5, "message.timeout.ms": 60000}

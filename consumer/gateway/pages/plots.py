@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, ClassVar, Final, NamedTuple
 
 WIDTH, HEIGHT = 560, 140
 LEFT, RIGHT, TOP, BOTTOM = 52, 8, 8, 20
@@ -40,12 +40,12 @@ class Plot:
     """Heights that have a name."""
     times: list[tuple[float, str]]
     """Places along the bottom that have a name."""
-    width: int = WIDTH
-    height: int = HEIGHT
-    left: int = LEFT
-    floor: int = HEIGHT - BOTTOM
-    right: int = WIDTH - RIGHT
-    note: str = field(default="")
+    note: str
+    width: ClassVar[int] = WIDTH
+    height: ClassVar[int] = HEIGHT
+    left: ClassVar[int] = LEFT
+    floor: ClassVar[int] = HEIGHT - BOTTOM
+    right: ClassVar[int] = WIDTH - RIGHT
 
     @property
     def said(self) -> str:
@@ -96,7 +96,7 @@ def plot(
         (LEFT + share * (WIDTH - LEFT - RIGHT), _clock(start + share * span))
         for share in (0.0, 0.5, 1.0)
     ]
-    return Plot(title, lines, marks, times, note=note)
+    return Plot(title, lines, marks, times, note)
 
 
 def throughput(rows: Iterable[Mapping[str, Any]], window: tuple[int, int, int]) -> list[Series]:

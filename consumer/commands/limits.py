@@ -56,10 +56,7 @@ def show(settings: Settings, *, json: JsonOption = False) -> None:
     with _connected(settings) as client:
         found = RedisLimitsStore(client, settings.redis_prefix).read()
         live = instances(client, settings.redis_prefix)
-    if json:
-        print_json(described(found, live))
-    else:
-        _print(found, live)
+    _print(found, live, json=json)
 
 
 def _figure_option(name: str, help_: str) -> Any:
@@ -174,10 +171,7 @@ def _change(settings: Settings, changes: Changes, who_why: By, *, json: bool) ->
     with _connected(settings, CHANGED) as client:
         found = RedisLimitsStore(client, settings.redis_prefix).read()
         live = instances(client, settings.redis_prefix)
-    if json:
-        print_json(described(found, live))
-    else:
-        _print(found, live)
+    _print(found, live, json=json)
     applied, *odd = said_of(changes, found, live)
     typer.echo(applied, err=True)
     for warning in odd:
@@ -195,8 +189,11 @@ def _note(settings: Settings, changes: Changes, who_why: By) -> None:
         say(f"{NOT_NOTED}: {error}")
 
 
-def _print(found: ClusterLimits, live: list[dict[str, Any]]) -> None:
+def _print(found: ClusterLimits, live: list[dict[str, Any]], *, json: bool) -> None:
     rows = described(found, live)
+    if json:
+        print_json(rows)
+        return
     workers = [(name, rows[name]) for name in ("workers", "workers_total") if rows[name]]
     if workers:
         print_table(("limit", "n"), workers)

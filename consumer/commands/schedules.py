@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from typing import Annotated
 
 import typer
@@ -13,7 +13,7 @@ from consumer.commands.operator import WhoOption, WhyOption, by
 from consumer.commands.options import DATABASE, JsonOption, with_settings
 from consumer.commands.output import EXIT_REFUSED, EXIT_UNKNOWN, as_cell, print_json, say
 from consumer.config.settings import Settings
-from feedback.journal.connections import Connection
+from feedback.operations.request_actions import By
 from feedback.operations.request_reads import Row
 from feedback.operations.schedules import (
     drop_schedules,
@@ -28,7 +28,6 @@ COLUMNS = ("name", "type", "cron", "tz", "missed", "state", "next_at", "last_tic
            "skipped")  # fmt: skip
 
 NamesArgument = Annotated[list[str], typer.Argument(metavar="NAME...", help="Schedules.")]
-Change = Callable[[Connection, Sequence[str]], Collection[str]]
 
 
 @app.callback()
@@ -59,8 +58,7 @@ def pause(
 
     Ticks that fall into the pause are not made up for. Exit code 4 when a schedule is unknown.
     """
-    who_why, schema = by(who, why), settings.database_schema
-    _change(settings, names, lambda c, n: pause_schedules(c, n, who_why, schema=schema), json=json)
+    _set_paused(settings, names, by(who, why), paused=True, json=json)
 
 
 @app.command()
@@ -74,8 +72,7 @@ def resume(
     json: JsonOption = False,
 ) -> None:
     """Make requests of a paused schedule's ticks again, from now on."""
-    who_why, schema = by(who, why), settings.database_schema
-    _change(settings, names, lambda c, n: resume_schedules(c, n, who_why, schema=schema), json=json)
+    _set_paused(settings, names, by(who, why), paused=False, json=json)
 
 
 @app.command()
@@ -105,9 +102,12 @@ def drop(
         raise typer.Exit(EXIT_UNKNOWN)
 
 
-def _change(settings: Settings, names: Sequence[str], change: Change, *, json: bool) -> None:
+def _set_paused(
+    settings: Settings, names: Sequence[str], who_why: By, *, paused: bool, json: bool
+) -> None:
+    change = pause_schedules if paused else resume_schedules
     with connect(settings) as connection:
-        change(connection, names)
+        change(connection, names, who_why, schema=settings.database_schema)
         rows = list_schedules(connection, names, schema=settings.database_schema)
     _print(rows, json=json)
     known = {row["name"] for row in rows}

@@ -13,7 +13,7 @@ generation begins, or all of that log up to the watermark would be taken for kno
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from operator import itemgetter, lt
@@ -168,20 +168,12 @@ class Buffer:
 
     def drop_below(self, place: Place, offset: int) -> int:
         """Throws away what lies below an offset and returns how many records that were."""
-        queue = self._remove(place)
-        kept = [record for record in queue.records if record[OFFSET] >= offset]
-        if kept:
-            self.add([Run(place, kept)])
-        return len(queue.records) - len(kept)
+        return self._drop_all_but(place, lambda record: record[OFFSET] >= offset)
 
     def drop_same(self, place: Place, records: Iterable[Record]) -> int:
         """Throws away what is the same as these records; returns how many that were."""
         same = {record[OFFSET]: record[:CLAIM] for record in records}
-        queue = self._remove(place)
-        kept = [record for record in queue.records if same.get(record[OFFSET]) != record[:CLAIM]]
-        if kept:
-            self.add([Run(place, kept)])
-        return len(queue.records) - len(kept)
+        return self._drop_all_but(place, lambda one: same.get(one[OFFSET]) != one[:CLAIM])
 
     def take(self, room: Room) -> dict[Place, Share]:
         """Takes what fits. A partition whose records did not all fit goes last the next time."""
@@ -200,6 +192,13 @@ class Buffer:
             taken[place] = queue
             requests, size = requests - len(queue.records), size - queue.size
         return taken
+
+    def _drop_all_but(self, place: Place, kept: Callable[[Record], bool]) -> int:
+        queue = self._remove(place)
+        left = list(filter(kept, queue.records))
+        if left:
+            self.add([Run(place, left)])
+        return len(queue.records) - len(left)
 
     def _put(self, place: Place, share: Share) -> None:
         queue = self._queues.setdefault(place, Share())

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import psycopg
 
 from feedback.journal.commits import Commits
 from feedback.journal.database_errors import outage_of
 
+LOSSES_TOGETHER: Final = 3
+"""Connections that several may lose together, before they are halved to find what breaks them."""
+LOSSES: Final = 10
+"""Connections that one may lose alone, before it is given up."""
 Item = TypeVar("Item")
 Done = TypeVar("Done")
 Fact = TypeVar("Fact")

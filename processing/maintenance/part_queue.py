@@ -12,12 +12,9 @@ from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
 from feedback.backoff import Backoff
+from feedback.journal.halving import LOSSES, LOSSES_TOGETHER
 from processing.maintenance.unstarted import UnstartedRecords
 
-LOSSES_TOGETHER: Final = 3
-"""Connections that records may lose together, before they are halved to find what breaks them."""
-LOSSES: Final = 10
-"""Connections that one may lose alone, before it is given up."""
 _RESTS: Final = Backoff(0.25, 30.0)
 """From the second loss on: the first may be anybody's deed."""
 

@@ -18,6 +18,7 @@ import psycopg
 
 from feedback.contract.states import State
 from feedback.journal.database_errors import Overtaken, is_lock_race, is_race
+from feedback.journal.halving import LOSSES, LOSSES_TOGETHER
 from feedback.status.status import StatusWrite
 from processing.handlers.outcomes import Outcome, describe, safe_text
 from processing.logs import BoundLogger
@@ -30,15 +31,12 @@ from processing.worker.bad_luck import (
 )
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.landed_ends import LandedEnds
-from processing.worker.outages import LOSSES, DatabaseAway, Outages
+from processing.worker.outages import DatabaseAway, Outages
 from processing.worker.records import failure_without_row, stored_status
 from processing.worker.session import Session
 from processing.worker.task import Task
 from processing.worker.transaction import Transaction
 from processing.worker.transaction_ends import DOUBT, Broken, CommitUnclear, Struck, undone_end
-
-LOSSES_TOGETHER = 3
-"""Connections that requests may lose together, before they are halved to find who breaks them."""
 
 
 @dataclass(slots=True)

@@ -20,6 +20,7 @@ from feedback.contract.states import (
 )
 from feedback.contract.times import moment
 from feedback.journal.backends import END_WAIT
+from feedback.journal.halving import LOSSES
 from feedback.journal.rows import StoredRequest
 from feedback.journal.writer import JournalWriter
 from feedback.status.status import StatusWrite
@@ -31,7 +32,6 @@ from processing.worker.checks import TOO_LATE, Checks
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.dedup import has_expired
 from processing.worker.interruption import lost
-from processing.worker.outages import LOSSES
 from processing.worker.records import stored_status
 from processing.worker.session import Session
 from processing.worker.task import LostStart, Task

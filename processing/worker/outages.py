@@ -14,13 +14,12 @@ import psycopg
 
 from feedback.backoff import Backoff
 from feedback.journal.database_errors import Outage, is_lock_race, is_stale_plan, outage_of
+from feedback.journal.halving import LOSSES
 from processing.handlers.outcomes import safe_text
 from processing.handlers.stopping import STOPPING
 from processing.logs import BoundLogger
 from processing.worker.session import Session
 
-LOSSES = 10
-"""Connections that may be lost one after the other, before the server is asked for writes."""
 PATIENCE = 1.0
 """Seconds in which a connection is tried for again."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0

@@ -12,11 +12,11 @@ from unittest.mock import Mock
 import psycopg
 import pytest
 
+from feedback.journal.halving import LOSSES
 from processing import App, Request
 from processing.handlers.stopping import STOPPING
 from processing.ipc.frames import Suspect
 from processing.worker import bad_luck, outages
-from processing.worker.outages import LOSSES
 from tests.support.executor import Bench
 from tests.support.own_database import OwnDatabase
 from tests.support.proxy import Link, Proxy

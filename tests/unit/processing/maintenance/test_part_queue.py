@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from processing.maintenance.part_queue import LOSSES, LOSSES_TOGETHER, PartQueue, after_loss
+from feedback.journal.halving import LOSSES, LOSSES_TOGETHER
+from processing.maintenance.part_queue import PartQueue, after_loss
 from processing.maintenance.unstarted import UnstartedRecords
 from tests.support.maintenance import record
 

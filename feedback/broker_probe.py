@@ -16,6 +16,9 @@ from feedback.broker_contact import PAUSE, BrokerContact
 
 log = logging.getLogger("oncepool.kafka")
 
+ERRORS_ONLY: Final = 3
+"""The `log_level`, as syslog has it, of clients that are given another kind's properties: each that
+is none of theirs draws a warning."""
 _ANSWER: Final = 5.0
 _CALLBACK: Final = "error_cb"
 _OTHER_CALLBACKS: Final = ("stats_cb", "throttle_cb")

@@ -19,6 +19,7 @@ from consumer.config.settings import Settings
 from consumer.errors import ConsumerError, KafkaRefused
 from consumer.intake.kafka_log import QuietLog
 from consumer.intake.kafka_properties import broker_properties
+from feedback.broker_probe import ERRORS_ONLY
 from feedback.errors import OncepoolError
 
 TIMEOUT = 5.0
@@ -28,9 +29,6 @@ itself."""
 PAUSE = 0.1
 _LONGEST = 1000 * 366 * 86_400_000
 """Milliseconds of retention, or of a segment, above which a topic keeps messages for ever."""
-ERRORS_ONLY = 3  # syslog level: consumer properties draw a warning from an administration client
-
-
 REFUSALS: Final = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # noqa: SLF001
 
 

@@ -12,12 +12,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 from confluent_kafka.admin._listoffsets import OffsetSpec
 
-from consumer.admin.kafka_admin import ERRORS_ONLY, BrokerAdmin, admin_client, metadata
+from consumer.admin.kafka_admin import BrokerAdmin, admin_client, metadata
 from consumer.config.settings import Settings
 from consumer.errors import ConsumerError, KafkaRefused
 from consumer.intake.kafka_log import QuietLog
 from consumer.intake.kafka_properties import broker_properties
 from consumer.intake.offset_metadata import gap_of
+from feedback.broker_probe import ERRORS_ONLY
 
 TIMEOUT = 10.0
 PAUSE = 0.2

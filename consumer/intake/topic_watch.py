@@ -15,11 +15,10 @@ from confluent_kafka import KafkaException, Producer
 from consumer.config.settings import Settings
 from consumer.intake.kafka_log import QuietLog
 from consumer.intake.kafka_properties import broker_properties
+from feedback.broker_probe import ERRORS_ONLY
 from processing.logs import BoundLogger
 
 METADATA_TIMEOUT = 5.0
-ERRORS_ONLY = 3
-"""A syslog level: a consumer's properties draw warnings from a client that is none."""
 LOOK_EVERY = 2.0
 """Seconds between two looks while something is missing, or no broker has answered yet; also
 between two tries to begin, where the system has no thread left."""

@@ -8,11 +8,10 @@ from typing import Any, Final
 
 from confluent_kafka import Consumer, KafkaException
 
-from feedback.broker_probe import BrokerProbe
+from feedback.broker_probe import ERRORS_ONLY, BrokerProbe
 from feedback.client.kafka_log import OutageLog
 from feedback.errors import ConfigurationError
 
-_ERRORS_ONLY: Final = 3  # syslog level: a client's producer properties draw warnings here
 _NOT_SHARED: Final = frozenset(
     {
         "group.id", "group.instance.id", "client.id", "group.protocol", "transactional.id",
@@ -49,7 +48,7 @@ def properties(kafka: Mapping[str, Any], group: str | None) -> dict[str, Any]:
         "enable.auto.commit": group is not None,
         "enable.auto.offset.store": False,
         "auto.offset.reset": "earliest",
-        "log_level": _ERRORS_ONLY,
+        "log_level": ERRORS_ONLY,
     }
 
 

@@ -12,7 +12,7 @@ from typing import Any, Final, Protocol, cast
 import confluent_kafka
 from confluent_kafka import KafkaError, KafkaException
 
-from feedback.broker_probe import LOST, BrokerProbe
+from feedback.broker_probe import ERRORS_ONLY, LOST, BrokerProbe
 from feedback.errors import ConfigurationError
 from feedback.guarded_producer import GuardedProducer, PlainProducer
 from feedback.journal.result_outbox import StoredResult
@@ -32,14 +32,13 @@ BATCH_TIMEOUT: Final = 30.0
 which it was taken, and PostgreSQL ends that where nothing is said in it for long."""
 _LEAST_SET: Final = 1_000
 _SET_SIZE: Final = "batch.size"
-_ERRORS_ONLY: Final = 3  # syslog level: consumer properties draw a warning from a producer
 _OURS: Final[Mapping[str, Any]] = {
     "acks": "all",
     "enable.idempotence": True,
     "partitioner": "murmur2_random",  # as Java's clients, and as ours for requests
     "delivery.timeout.ms": int(DELIVERY_TIMEOUT * 1000),
     "delivery.report.only.error": False,
-    "log_level": _ERRORS_ONLY,
+    "log_level": ERRORS_ONLY,
 }
 _NOT_FOR_US: Final = ("transactional.id",)
 """A record is sent in no Kafka transaction: the journal's decides whether it goes again."""

@@ -83,6 +83,14 @@ class OffsetReset(NamedTuple):
     place: Place
 
 
+ADVICE = {
+    "INCONSISTENT_GROUP_PROTOCOL": (
+        "all members of a classic group need the same kafka_assignor; stop those with another one,"
+        " or give this one theirs"
+    ),
+}
+
+
 class Trouble(NamedTuple):
     """An error that belongs to no commit; a fatal one ends the client."""
 
@@ -94,6 +102,11 @@ class Trouble(NamedTuple):
     def ends_service(self) -> bool:
         """Nothing that comes later makes it good."""
         return self.fatal or self.code in FATAL_TROUBLE
+
+    @property
+    def explained(self) -> str:
+        """The detail, with what to do about it where it lasts until somebody does that."""
+        return f"{self.detail}: {ADVICE[self.code]}" if self.code in ADVICE else self.detail
 
 
 Event = Polled | Assigned | Revoked | Answered | ConnectionLost | JoinedAnew | OffsetReset | Trouble

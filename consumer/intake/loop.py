@@ -245,7 +245,7 @@ class Loop:
         if trouble.ends_service:
             self.fatal = self.fatal or f"Kafka: {trouble.code}: {trouble.detail}"
         else:
-            self._flood.warning("kafka", error=trouble.code, detail=trouble.detail)
+            self._flood.warning("kafka", error=trouble.code, detail=trouble.explained)
 
     # Actions
 

@@ -40,6 +40,8 @@ MAINTENANCE_CLOSE = 5.0
 """Seconds that the maintenance process may take to end, once it has answered what it was given."""
 AFTER_KILL = 2.0
 """Seconds beyond the grace for killed processes to be gone and the rest to be put away."""
+LEAVING = 1.0
+"""Seconds beyond the grace for the group to be left, which may have begun shortly before."""
 LAST_WORD = 1.0
 """Seconds that a reader of standard error has to take why the service ends."""
 STUCK_AFTER = AFTER_KILL + MAINTENANCE_CLOSE + 3.0
@@ -289,7 +291,7 @@ class Service:
     def _close(self) -> int:
         self._count_lost()
         self._pool.close(MAINTENANCE_CLOSE)
-        while not self._loop.left and self._left() > 0:
+        while not self._loop.left and self._left() > -LEAVING:
             time.sleep(0.01)
         if self.stuck:
             cause = (

@@ -38,3 +38,16 @@ def test_members_join_leave_and_die_under_load(bench: Bench) -> None:
     bench.check_books(callers.end())
     assert bench.states().keys() == {"done"}
     assert {third.stop(), fourth.stop()} == {0}
+
+
+@pytest.mark.long
+def test_a_member_with_another_assignor_says_why_it_cannot_join(bench: Bench) -> None:
+    """It joins once the others have gone."""
+    settings = {"ONCEPOOL_KAFKA_PROTOCOL": "classic", "ONCEPOOL_WORKERS": "1"}
+    first = bench.start(**settings, ONCEPOOL_KAFKA_ASSIGNOR="range")
+    bench.shared_out(1, PARTITIONS)
+    other = bench.start(wait=False, **settings, ONCEPOOL_KAFKA_ASSIGNOR="cooperative-sticky")
+    eventually(lambda: "need the same kafka_assignor" in other.log)
+    assert first.stop() == 0
+    bench.shared_out(1, PARTITIONS)
+    assert other.stop() == 0

@@ -283,6 +283,11 @@ def test_what_no_waiting_heals_is_fatal(bench: Bench, trouble: Trouble, fatal: b
     assert (bench.loop.fatal is not None) == fatal
 
 
+def test_what_somebody_has_to_mend_says_how() -> None:
+    assert "kafka_assignor" in Trouble("INCONSISTENT_GROUP_PROTOCOL", "no", fatal=False).explained
+    assert Trouble("_TRANSPORT", "broken pipe", fatal=False).explained == "broken pipe"
+
+
 def test_a_fatal_answer_is_fatal(bench: Bench) -> None:
     bench.kafka.error = "FENCED_INSTANCE_ID"
     bench.arrive(1)

@@ -27,7 +27,7 @@ FORBIDDEN = {
     "logger": "it is an object of the program, not a value",
     "log.queue": "lines of the client are read where it is polled, in the loop's thread",
     "log.thread.name": (
-        "by the thread's name in its line a broken connection to the coordinator is told from others"
+        "by the thread in its line a broken connection to the coordinator is told from others"
     ),
 }
 """Property -> why it can't be given."""

@@ -87,6 +87,9 @@ class MemorySession(Session):
     def wait_at_most(self, seconds: float | None) -> None:
         """Nothing here is locked by others."""
 
+    def try_constraints(self, seconds: float) -> None:
+        """None is deferred here, or it is the test's own."""
+
     def put_back(self) -> None:
         """Nothing here is read as a handler says."""
 

@@ -152,6 +152,7 @@ class Bisection:
         apart: list[Task],
     ) -> list[Task]:  # fmt: skip
         """What to go on with after a transaction that was not committed."""
+        chunk.clear()  # from here on it takes what the database takes
         match raised:
             case Broken():
                 lost = self._after_broken(raised, chunk, apart)
@@ -214,7 +215,6 @@ class Bisection:
             middle = len(tasks) // 2
             self.run(chunk.open(tasks[:middle]), chunk, apart)
             return chunk.open(tasks[middle:])
-        chunk.clear()
         time.sleep(pause_after(REDO - luck.tries))
         return tasks
 
@@ -237,7 +237,6 @@ class Bisection:
 
         Returns what broke it where that undid all and is nobody's fault.
         """
-        chunk.clear()  # from here on it takes what the database takes
         # What a handler did behind a ROLLBACK may have been committed, statement by statement.
         alone = self._session.idle
         landed = self._has_landed(broken)

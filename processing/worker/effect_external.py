@@ -228,6 +228,7 @@ class EffectExternal:
         backend = session.backend
         try:
             session.put_back()
+            session.try_constraints(task.timeout)  # else COMMIT does, which has no deadline
             self._ends.write_final(task, chunk.token, chunk)
         except (Overtaken, psycopg.Error) as error:
             session.rollback()

@@ -23,7 +23,7 @@ from processing.worker.chunk_run import ChunkRun
 from processing.worker.kept_types import has_outgrown
 from processing.worker.segment_sizes import SegmentSizes
 from processing.worker.session import Session
-from processing.worker.task import Task
+from processing.worker.task import Task, share_out
 from processing.worker.transaction_ends import Broken, Struck, TransactionEnded
 
 ALONE_AT_MOST: Final = 50
@@ -104,15 +104,11 @@ class EffectTransaction:
             return self._run_pipelined(segment, chunk, done, gone, xid, next_in)
         if not self._run_each(segment, chunk, done, gone, xid):
             return False
-        try:
-            self._session.release(next_in=next_in)
-        except TransactionEnded:
-            raise Broken(done, xid, known=len(done) == 1) from None
-        except psycopg.Error as error:
-            self._blame_commit(done, error, chunk)
-            self._back(done, xid)  # a deferred constraint: find out whose
-            return False
-        return True
+        chunk.wait_together(max((t.timeout for t in done), default=None))
+        if self._release(done, xid, chunk, next_in=next_in) is None:
+            return True
+        self._back(done, xid)  # a deferred constraint: find out whose
+        return False
 
     def _run_each(
         self, segment: Sequence[Task], chunk: ChunkRun, done: list[Task], gone: list[Task], xid: int
@@ -133,7 +129,6 @@ class EffectTransaction:
                 self._back([*done, task], xid)
                 return False
             done.append(task)
-        chunk.clear()
         return True
 
     def _run_pipelined(
@@ -193,9 +188,7 @@ class EffectTransaction:
                 sent = time.perf_counter()
         except psycopg.Error as error:
             failed = failed or error
-        waited = time.perf_counter() - sent
-        for task in done:
-            task.seconds += waited / len(done)  # what the server takes for them is their time
+        share_out(time.perf_counter() - sent, done)
         return failed
 
     def _run_single(
@@ -220,19 +213,32 @@ class EffectTransaction:
         self._check([task], xid, one_call=True)
         self._blame([task], chunk)
         if task.outcome is DONE and self._session.in_transaction:
-            try:
-                self._session.release(next_in=xid if more else None)
+            error = self._release([task], xid, chunk, next_in=xid if more else None)
+            if error is None:
                 return True
-            except TransactionEnded:
-                raise Broken([task], xid, known=True) from None
-            except psycopg.Error as error:
-                self._blame_commit([task], error, chunk)
-                task.end(outcome_of(error))
+            task.end(outcome_of(error))
         elif task.outcome is DONE:
             swallowed = "the handler went on after a database error and left the transaction broken"
             task.end(outcome_of(RuntimeError(swallowed)))
         self._back([task], xid)
         return True
+
+    def _release(
+        self, tasks: Sequence[Task], xid: int, chunk: ChunkRun, *, one_call: bool = False,
+        next_in: int | None = None,
+    ) -> psycopg.Error | None:  # fmt: skip
+        """Ends their segment; the error of their deferred constraints, whose triggers may hang."""
+        begun = time.perf_counter()
+        try:
+            self._session.release(next_in=next_in)
+        except TransactionEnded:
+            raise Broken(tasks, xid, known=one_call or len(tasks) == 1) from None
+        except psycopg.Error as error:
+            self._blame_commit(tasks, error, chunk)
+            return error
+        finally:
+            share_out(time.perf_counter() - begun, tasks)
+        return None
 
     def _back(self, tasks: Sequence[Task], xid: int, *, known: bool = False) -> None:
         """Undoes what these did since their savepoint."""
@@ -307,9 +313,9 @@ class EffectTransaction:
             return
         xid = self._session.savepoint() if handler.wants_tx else 0
         self._calls.batch(tasks, handler)
-        chunk.clear()
         if handler.wants_tx:
             self._settle_batch(tasks, xid, chunk)
+        chunk.clear()
         ran += tasks
 
     def _settle_batch(self, tasks: Sequence[Task], xid: int, chunk: ChunkRun) -> None:
@@ -317,15 +323,11 @@ class EffectTransaction:
         self._check(tasks, xid, one_call=True)
         self._blame(tasks, chunk)
         if session.in_transaction and any(t.outcome is DONE for t in tasks):
-            try:
-                session.release()
+            error = self._release(tasks, xid, chunk, one_call=True)
+            if error is None:
                 return
-            except TransactionEnded:
-                raise Broken(tasks, xid, known=True) from None
-            except psycopg.Error as error:
-                self._blame_commit(tasks, error, chunk)
-                for task in tasks:
-                    task.end(outcome_of(error))
+            for task in tasks:
+                task.end(outcome_of(error))
         elif any(t.outcome is DONE for t in tasks):
             for task in tasks:
                 task.end(outcome_of(RuntimeError("the batch left the transaction broken")))

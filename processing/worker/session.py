@@ -28,7 +28,7 @@ from processing.worker.guarded_cursor import Failures, GuardedCursor
 from processing.worker.leftovers import close_leftovers
 from processing.worker.prepared_statements import PreparedStatements
 from processing.worker.row_settings import PUT_BACK, PUT_BACK_LOCAL, as_made
-from processing.worker.statements import BACK, BEGIN, BOUNDS, MARK, RELEASE, SAVEPOINT
+from processing.worker.statements import BACK, BEGIN, BOUNDS, MARK, RELEASE, SAVEPOINT, TRY_FOR_GOOD
 from processing.worker.transaction_ends import CommitUnclear, ended_where_missing
 
 IN_TRANSACTION, IDLE = pq.TransactionStatus.INTRANS, pq.TransactionStatus.IDLE
@@ -39,15 +39,9 @@ class Session:
     """One connection; `connect` makes another when it is lost."""
 
     def __init__(
-        self,
-        url: str,
-        connected: Callable[[Backend], None],
-        *,
-        lock_timeout: float,
-        statement_timeout: float,
-        idle_timeout: float,
-        prepare_threshold: int | None,
-    ) -> None:
+        self, url: str, connected: Callable[[Backend], None], *, lock_timeout: float,
+        statement_timeout: float, idle_timeout: float, prepare_threshold: int | None,
+    ) -> None:  # fmt: skip
         """`connected` is told of each new connection before anything is done there.
 
         Where nothing is prepared, as behind a proxy that pools transactions, time-outs come with
@@ -56,7 +50,7 @@ class Session:
         self._url = url
         self._connected = connected
         self._prepare_threshold = prepare_threshold
-        self._lock_timeout = lock_timeout
+        self._lock_timeout, self._statement_timeout = lock_timeout, statement_timeout
         bounds = dict(zip(BOUNDS, (lock_timeout, statement_timeout, idle_timeout), strict=True))
         self._pooled = pooled = prepare_threshold is None
         self._begin = BEGIN + local_settings(bounds) if pooled else BEGIN
@@ -233,6 +227,11 @@ class Session:
         if seconds is not None:
             wait = min(wait or seconds, seconds)
         self._send(b"SET LOCAL lock_timeout = %d" % milliseconds(wait))
+
+    def try_constraints(self, seconds: float) -> None:
+        """Deferred constraints, once and for all, in so many seconds."""
+        bounds = milliseconds(seconds), milliseconds(self._statement_timeout)
+        self._send(TRY_FOR_GOOD % bounds)
 
     def put_back(self) -> None:
         """Undoes for the journal's rows what a handler's SET LOCAL said of how they are read."""

@@ -17,3 +17,8 @@ RELEASE = (
 """Deferred constraints are tried and put back as they were: with what their triggers did, they come
 again at COMMIT, and which of them are deferred stays as the schema, or the handler, says."""
 BACK = b"ROLLBACK TO SAVEPOINT oncepool; RELEASE SAVEPOINT oncepool"
+TRY_FOR_GOOD = (
+    b"SET LOCAL statement_timeout = %d; SET CONSTRAINTS ALL IMMEDIATE;"
+    b" SET LOCAL statement_timeout = %d"
+)
+"""In milliseconds; nothing is deferred any more, and what comes then has the usual time."""

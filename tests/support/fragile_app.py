@@ -154,7 +154,7 @@ def numbered(payload: dict[str, Any], tx: psycopg.Cursor[Any], request: Request[
     harm(payload["do"])
 
 
-@app.batch_handler("fragile.batch", timeout=10)
+@app.batch_handler("fragile.batch", timeout=10, max_timeout=60)
 def fragile_batch(requests: list[Request[dict[str, Any]]], tx: psycopg.Cursor[Any]) -> Any:
     """The same for many at once."""
     for request in requests:

@@ -22,7 +22,12 @@ CREATE TABLE {s}.audit (id text);;
 CREATE FUNCTION {s}.note() RETURNS trigger LANGUAGE plpgsql AS
 $$ BEGIN INSERT INTO {s}.audit VALUES (NEW.id); RETURN NULL; END $$;;
 CREATE CONSTRAINT TRIGGER noted AFTER INSERT ON {s}.child
-DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {s}.note()
+DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {s}.note();;
+CREATE TABLE {s}.slow (seconds float);;
+CREATE FUNCTION {s}.rest() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN PERFORM pg_sleep(NEW.seconds); RETURN NULL; END $$;;
+CREATE CONSTRAINT TRIGGER rests AFTER INSERT ON {s}.slow
+DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {s}.rest()
 """
 
 
@@ -44,6 +49,17 @@ def bench(stack: Stack, schema: str) -> Iterator[Bench]:
 
     app.handler("order")(order)
     app.handler("sent order", pipeline=True)(order)
+
+    def rest(payload: float, tx: psycopg.Cursor[Any]) -> None:
+        tx.execute(f"INSERT INTO {schema}.slow VALUES (%s)", [payload])
+
+    app.handler("rest")(rest)
+    app.handler("sent rest", pipeline=True)(rest)
+    app.handler("outside", effect="external", timeout=0.3)(rest)
+
+    @app.batch_handler("rest together")
+    def rest_together(requests: list[Request[float]], tx: psycopg.Cursor[Any]) -> list[None]:
+        return [rest(request.payload, tx) for request in requests]
 
     @app.handler("seat")
     def seat(payload: dict[str, Any], tx: psycopg.Cursor[Any]) -> str:
@@ -93,3 +109,23 @@ def test_constraints_that_are_not_deferred_stay_so_in_each_segment(bench: Bench)
     bench.run(*(bench.record(f"s{n:02d}", "seat", {}, key=b"%02d" % n) for n in range(10)))
     assert set(bench.rows().values()) == {("done", "ok")}
     assert [status["result"] for status in bench.statuses] == ["mine", *["taken"] * 9]
+
+
+@pytest.mark.parametrize("kind", ["rest", "sent rest", "rest together"])
+@pytest.mark.parametrize("many", [1, 4])
+def test_what_their_triggers_take_is_the_time_of_requests(
+    bench: Bench, kind: str, many: int
+) -> None:
+    """So those of slow ones share no chunk, whose end would be none of theirs in time."""
+    report = bench.run(*(bench.record(f"r{n}", kind, 0.1) for n in range(many)))
+    assert {*bench.rows().values()} == {("done", "ok")}
+    assert report.times[kind][0] == many
+    assert report.times[kind][1] >= 0.1 * many
+
+
+def test_a_call_whose_trigger_hangs_is_in_doubt_and_its_worker_lives(bench: Bench) -> None:
+    bench.run(bench.record("hangs", "outside", 5), bench.record("fine", "outside", 0.1))
+    assert bench.rows() == {"hangs": ("in_doubt", "handler_error"), "fine": ("done", "ok")}
+    assert bench.query(f"SELECT seconds FROM {bench.schema}.slow") == [(0.1,)]
+    [(error,)] = bench.query(f"SELECT error FROM {bench.schema}.requests WHERE id = 'hangs'")
+    assert "statement timeout" in error

@@ -237,7 +237,7 @@ def test_an_owner_that_is_not_lost_after_all_enters_nothing_anew(
     """Its lease ran out while the handler ran, and another one has ended the row."""
     queue.run(queue.record("a", "unique", {}, ce_notbefore=FAR))
     (late,) = queue.claimed("a")
-    answers["a"] = lambda: queue.another(queue.url).run(
+    answers["a"] = lambda: queue.another(queue.url).begin(
         chunk_run(queue.claimed("a"), 99, "another")
     )
     queue.run(late)

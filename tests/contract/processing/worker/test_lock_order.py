@@ -52,7 +52,7 @@ def test_chunks_that_each_finish_a_row_and_answer_the_others_do_not_deadlock(
         chunk_run([due("x1", 1), bench.record("x2", "wait", {})], token="b"),
     ]
     with ThreadPoolExecutor(2) as threads:
-        list(threads.map(lambda pair: pair[0].run(pair[1]), zip(executors, chunks, strict=True)))
+        list(threads.map(lambda pair: pair[0].begin(pair[1]), zip(executors, chunks, strict=True)))
     for executor in executors:
         executor.close()
     app.stop_worker()

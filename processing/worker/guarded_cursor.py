@@ -10,29 +10,38 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import weakref
-from collections import deque
-from collections.abc import Collection, Generator, Iterator
+from collections.abc import Generator, Iterator
 from typing import Any, NoReturn
 
 import psycopg
 from psycopg import pq, sql
+from psycopg.adapt import AdaptersMap
 from psycopg.rows import tuple_row
 
-from processing.worker.repeating_cursor import KeptStatement, RepeatingCursor
+from processing.worker.failures import Failures
+from processing.worker.repeating_cursor import RepeatingCursor
 from processing.worker.savepoint_block import SavepointBlock
 from processing.worker.transaction_control import (
     OURS,
     control_of,
     refuse,
     refuse_behind_the_end,
+    refuse_change,
 )
 
 _WAYS_ROUND = frozenset(
-    {"pgconn", "set_autocommit", "set_isolation_level", "set_read_only", "set_deferrable"}
-    | {f"tpc_{step}" for step in ("begin", "prepare", "commit", "rollback", "recover")}
+    {"pgconn"} | {f"tpc_{step}" for step in ("begin", "prepare", "commit", "rollback", "recover")}
 )
-"""Attributes of a connection that lead past the guard, or change what the worker relies on."""
+"""Attributes of a connection that lead past the guard."""
+_CHANGES = frozenset(
+    {f"set_{what}" for what in ("autocommit", "isolation_level", "read_only", "deferrable")}
+    | {f"{act}_{what}_handler" for act in ("add", "remove") for what in ("notice", "notify")}
+)
+"""Attributes of a connection that change it."""
+_OTHERWISE = {
+    "row_factory": "use tx.connection.cursor(row_factory=...)",
+    "register": "register with tx.adapters, or with those of a tx.connection.cursor()",
+}
 _TEXT = pq.Format.TEXT
 _MOST_KNOWN = 1000
 _LONGEST_KNOWN = 4096
@@ -42,7 +51,6 @@ _known: dict[str, str] = {}
 _with_backslash: tuple[dict[str, str], dict[str, str]] = ({}, {})
 """The same of those with a backslash, where it is none of quotes and where it escapes them: a
 setting of the session."""
-_MOST_NOTED = 100
 
 
 class AnswersNotAwaited(psycopg.NotSupportedError):
@@ -88,50 +96,6 @@ def _text_of(query: Any, connection: psycopg.Connection[Any]) -> str:
 def _reads_escapes(connection: psycopg.Connection[Any]) -> bool:
     """Whether a backslash escapes a quote in every text."""
     return connection.pgconn.parameter_status(b"standard_conforming_strings") == b"off"
-
-
-class Failures:
-    """What went wrong in the database while a handler ran, whatever it made of that."""
-
-    def __init__(self) -> None:
-        self._noted: deque[tuple[psycopg.Error, KeptStatement | None]] = deque(maxlen=_MOST_NOTED)
-        """The latest ones of the run, with their statements where the server keeps those."""
-        self.untold = False
-        """Statements of several requests are sent before what came of the first one is known."""
-        self.savepoints = 0
-        """Statements about savepoints, of which nobody knows whose those are."""
-        self.blocks: list[SavepointBlock] = []
-        """`transaction()` blocks that are open, the innermost last."""
-        self.reading: weakref.WeakSet[Generator[Any, None, None]] = weakref.WeakSet()
-        """What streams and copies, and holds the connection's lock until it ends. Kept weakly: what
-        the handler lets go of ends at once, as psycopg's does."""
-
-    @property
-    def last(self) -> psycopg.Error | None:
-        """The latest one."""
-        return self._noted[-1][0] if self._noted else None
-
-    @property
-    def kept(self) -> KeptStatement | None:
-        """The statement of `last`, where the server keeps it."""
-        return self._noted[-1][1] if self._noted else None
-
-    def clear(self) -> None:
-        """Another run begins."""
-        self.savepoints = 0
-        self._noted.clear()
-        self.blocks.clear()
-
-    def note(self, error: psycopg.Error, kept: KeptStatement | None = None) -> None:
-        """A statement failed; that a transaction is broken already is no news."""
-        if not isinstance(error, psycopg.errors.InFailedSqlTransaction):
-            self._noted.append((error, kept))
-
-    def forgive_unless(self, led_to: Collection[BaseException]) -> None:
-        """Only what is among these counts, the latest one first; nothing where none is."""
-        ids = {id(one) for one in led_to}
-        while self._noted and id(self._noted[-1][0]) not in ids:
-            self._noted.pop()
 
 
 class GuardedCursor(RepeatingCursor):
@@ -262,10 +226,26 @@ class GuardedCursor(RepeatingCursor):
 
         psycopg asks its cursors for it too, and gets the real one.
         """
-        caller = sys._getframe(1).f_globals  # noqa: SLF001 - nothing else tells who asks
-        if caller.get("__name__", "").startswith("psycopg."):
+        if _psycopg_asks():
             return self._conn
         return GuardedConnection(self._conn, self.failures)
+
+
+def _psycopg_asks() -> bool:
+    caller = sys._getframe(2).f_globals  # noqa: SLF001 - nothing else tells who asks
+    return str(caller.get("__name__", "")).startswith("psycopg.")
+
+
+class _FixedAdapters(AdaptersMap):
+    """The connection's, of which none can be registered anew."""
+
+    def register_dumper(self, *_: Any) -> NoReturn:
+        """Refused."""
+        refuse_change("connection.adapters.register_dumper()", _OTHERWISE["register"])
+
+    def register_loader(self, *_: Any) -> NoReturn:
+        """Refused."""
+        refuse_change("connection.adapters.register_loader()", _OTHERWISE["register"])
 
 
 class GuardedConnection:
@@ -312,6 +292,16 @@ class GuardedConnection:
         """As psycopg's, without libpq's own connection."""
         return GuardedInfo(self._connection.info)
 
+    @property
+    def adapters(self) -> AdaptersMap:
+        """As psycopg's, to be read only."""
+        return _FixedAdapters(self._connection.adapters)
+
+    @property
+    def connection(self) -> Any:
+        """Itself, as psycopg's; psycopg gets the real one."""
+        return self._connection if _psycopg_asks() else self
+
     def commit(self) -> NoReturn:
         """Refused."""
         refuse("connection.commit()")
@@ -327,11 +317,14 @@ class GuardedConnection:
     def __getattr__(self, name: str) -> Any:
         if name in _WAYS_ROUND:
             refuse(f"connection.{name}")
+        if name in _CHANGES:
+            refuse_change(f"connection.{name}()", "leave it out")
         return getattr(self._connection, name)
 
     def __setattr__(self, name: str, value: Any) -> None:
         if name not in ("_connection", "_failures"):
-            refuse(f"connection.{name} = {value!r}")
+            instead = _OTHERWISE.get(name, "leave it out")
+            refuse_change(f"connection.{name} = {value!r}", instead)
         super().__setattr__(name, value)
 
 

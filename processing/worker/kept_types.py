@@ -11,7 +11,7 @@ from typing import Final
 
 from psycopg import pq
 
-from processing.worker.guarded_cursor import Failures
+from processing.worker.failures import Failures
 
 _OF_VALUES_OR_TYPES: Final = ("22", "42")
 """Classes of the SQLSTATEs that a value of another type, or an operator for it, can lead to."""

@@ -12,7 +12,7 @@ from typing import Any
 import psycopg
 
 from feedback.postgres import cut
-from processing.worker.guarded_cursor import Failures
+from processing.worker.failures import Failures
 
 _WAIT = 1.0
 """Seconds for a thread of the handler's to notice that its connection is gone."""

@@ -23,8 +23,9 @@ from feedback.journal.database_errors import Outage, outage_of
 from feedback.journal.probe import takes_writes
 from feedback.postgres import local_settings, milliseconds
 from processing.worker.database_clock import SECONDS, DatabaseClock
+from processing.worker.failures import Failures
 from processing.worker.gathering_pipeline import GatheringPipeline
-from processing.worker.guarded_cursor import Failures, GuardedCursor
+from processing.worker.guarded_cursor import GuardedCursor
 from processing.worker.leftovers import close_leftovers
 from processing.worker.prepared_statements import PreparedStatements
 from processing.worker.row_settings import PUT_BACK, PUT_BACK_LOCAL, as_made

@@ -18,6 +18,12 @@ _ENDS = re.compile(
     r"|(?:(?:ROLLBACK\s+(?:WORK\s+|TRANSACTION\s+)?TO|RELEASE)\s+)?(?:SAVEPOINT\s+)?oncepool)\b",
     re.IGNORECASE,
 )
+_END_OF_BODY = re.compile(
+    r"((?:^|;)\s*CREATE\s+(?:OR\s+REPLACE\s+)?(?:FUNCTION|PROCEDURE)\b"
+    r"[^;]*?\bBEGIN\s+ATOMIC\b(?:.*?;)??\s*)END\b",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Of a function in SQL: it ends nothing else."""
 _BY_HAND = re.compile(r"(?:^|;)\s*(?:SAVEPOINT|RELEASE|ROLLBACK)\b", re.IGNORECASE)
 """Statements about savepoints, of those that are let through."""
 OURS: Final = "oncepool"
@@ -27,6 +33,10 @@ _IDLE: Final = pq.TransactionStatus.IDLE
 
 class TransactionControlRefused(OncepoolError):
     """A handler tried to end the transaction that requests share, or to go on behind its end."""
+
+
+class ConnectionChangeRefused(OncepoolError):
+    """A handler tried to change the connection, which it shares with other requests."""
 
 
 class Control(NamedTuple):
@@ -43,7 +53,7 @@ def control_of(statement: str, *, escapes: bool = False) -> Control:
 
     `escapes`: where a backslash escapes a quote in every text.
     """
-    bare = without_noise(statement, OURS, escapes=escapes)
+    bare = _END_OF_BODY.sub(r"\1", without_noise(statement, OURS, escapes=escapes))
     return Control(_ENDS.search(bare) is not None, _BY_HAND.search(bare) is not None)
 
 
@@ -52,6 +62,13 @@ def refuse(what: str) -> NoReturn:
     raise TransactionControlRefused(
         f"{what!r} would end the transaction that this request shares with others and with its "
         "journal row; leave it out: Oncepool commits when the handler has returned"
+    )
+
+
+def refuse_change(what: str, instead: str) -> NoReturn:
+    """Raises ConnectionChangeRefused."""
+    raise ConnectionChangeRefused(
+        f"{what} would hold for other requests, which share the connection; {instead}"
     )
 
 

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from decimal import Decimal
 from typing import Any
 
 import psycopg
 import pytest
 from psycopg.rows import dict_row
+from psycopg.sql import SQL
+from psycopg.types.enum import EnumInfo
+from psycopg.types.numeric import FloatLoader
 from psycopg.types.string import StrDumper, TextLoader
 
 from processing import App, Request
@@ -121,3 +125,44 @@ def test_what_a_request_registers_with_its_cursor_the_next_does_not_meet(
     bench.executor.close()
     assert {name for name, what in given if what != [(f"R{name}",), 0]} == {"02", "12", "22"}
     assert {*bench.rows().values()} == {("done", "ok")}
+
+
+def test_what_a_request_registers_with_the_connection_is_refused(stack: Stack, schema: str) -> None:
+    """It would stay, and other types get values of other kinds."""
+    app, given = App(), list[Any]()
+
+    @app.handler("register")
+    def register(payload: str, tx: psycopg.Cursor[Any]) -> None:
+        adapters = tx.connection.adapters
+        match payload:
+            case "loader":
+                adapters.register_loader("numeric", FloatLoader)
+            case "dumper":
+                adapters.register_dumper(str, Quiet)
+            case "type":
+                EnumInfo("mood", 12345, 12346, ["glad"]).register(tx.connection)
+            case "notices":
+                tx.connection.add_notice_handler(given.append)
+
+    @app.handler("look")
+    def look(payload: Any, tx: psycopg.Cursor[Any]) -> str:
+        own = tx.connection.cursor()
+        own.adapters.register_loader("int4", Loud)
+        given.append(own.execute("SELECT 5").fetchone())
+        tx.execute("DO $$ BEGIN RAISE NOTICE 'of another type'; END $$")
+        text = SQL("SELECT 1.10, {}").format("A").as_string(tx.connection)
+        return repr(tx.execute(text).fetchone())
+
+    bench = Bench(app, stack.database, schema)
+    wrong = ("loader", "dumper", "type", "notices")
+    bench.run(bench.record("before", "look", {}))
+    for payload in wrong:
+        bench.run(bench.record(payload, "register", payload))
+    bench.run(bench.record("after", "look", {}))
+    bench.executor.close()
+    assert given == [("5!",), ("5!",)]
+    looked = repr((Decimal("1.10"), "A"))
+    assert [s["result"] for s in bench.statuses if s["state"] == "done"] == [looked, looked]
+    for payload in wrong:
+        [(error,)] = bench.query(f"SELECT error FROM {schema}.requests WHERE id = %s", payload)
+        assert "would hold for other requests" in error, payload

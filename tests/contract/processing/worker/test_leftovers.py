@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 from processing import App, Reject, Request, Retry
-from processing.worker.guarded_cursor import Failures
+from processing.worker.failures import Failures
 from processing.worker.leftovers import close_leftovers
 from stack import Stack
 from tests.support.executor import Bench, bench_with_effects

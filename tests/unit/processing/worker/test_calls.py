@@ -12,7 +12,7 @@ from feedback.contract.states import State
 from processing import App, Request, Retry
 from processing.handlers.stopping import STOPPING
 from processing.worker.calls import Calls
-from processing.worker.guarded_cursor import Failures
+from processing.worker.failures import Failures
 from processing.worker.reading import Limits, read_task
 from processing.worker.session import Session
 from processing.worker.task import Task

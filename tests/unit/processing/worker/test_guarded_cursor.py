@@ -8,11 +8,17 @@ from unittest.mock import Mock
 
 import psycopg
 import pytest
+from psycopg.rows import dict_row
 
 from processing.worker import guarded_cursor, sql_noise
-from processing.worker.guarded_cursor import Failures, GuardedConnection, check
+from processing.worker.failures import Failures
+from processing.worker.guarded_cursor import GuardedConnection, check
 from processing.worker.sql_noise import without_noise
-from processing.worker.transaction_control import TransactionControlRefused, control_of
+from processing.worker.transaction_control import (
+    ConnectionChangeRefused,
+    TransactionControlRefused,
+    control_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -32,6 +38,9 @@ from processing.worker.transaction_control import TransactionControlRefused, con
         "ROLLBACK TO oncepool",
         "SAVEPOINT oncepool",
         'ROLLBACK TO SAVEPOINT "oncepool"',
+        "CREATE FUNCTION f() RETURNS int BEGIN ATOMIC SELECT 1; END; END",
+        "CREATE FUNCTION f() RETURNS int BEGIN ATOMIC SELECT 1; COMMIT",
+        "SELECT 1 AS begin; COMMIT; SELECT 1 AS atomic; END",
     ],
 )
 def test_what_ends_the_transaction_or_the_executors_savepoint(statement: str) -> None:
@@ -51,6 +60,8 @@ def test_what_ends_the_transaction_or_the_executors_savepoint(statement: str) ->
         "GRANT SELECT ON t TO oncepool",
         "SELECT * FROM oncepool.requests",
         "DO $$ BEGIN PERFORM 1; END $$",
+        "CREATE FUNCTION f() RETURNS int BEGIN ATOMIC SELECT 1; SELECT CASE WHEN a THEN 1 END; END",
+        "SELECT 1; create or replace procedure p()\nbegin  atomic; end;",
     ],
 )
 def test_what_does_not(statement: str) -> None:
@@ -89,6 +100,14 @@ class _Connection:
     def tpc_commit(self) -> None:
         """Never reached."""
 
+    @property
+    def connection(self) -> _Connection:
+        """As psycopg's."""
+        return self
+
+    def add_notice_handler(self, callback: Any) -> None:
+        """Never reached."""
+
     def notifies(self) -> str:
         return "notifies"
 
@@ -100,7 +119,7 @@ def guarded() -> Any:
 
 
 def test_ways_round_the_guard_are_refused(guarded: Any) -> None:
-    for name in ("pgconn", "tpc_commit", "set_autocommit"):
+    for name in ("pgconn", "tpc_commit"):
         with pytest.raises(TransactionControlRefused, match=name):
             getattr(guarded, name)
     for call in (guarded.commit, guarded.rollback, guarded.close):
@@ -111,10 +130,22 @@ def test_ways_round_the_guard_are_refused(guarded: Any) -> None:
         guarded.transaction("oncepool"),
     ):
         raise AssertionError
-    with pytest.raises(TransactionControlRefused, match="autocommit"):
-        guarded.autocommit = False
     with pytest.raises(TransactionControlRefused, match="pgconn"):
         _ = guarded.info.pgconn
+
+
+def test_what_would_hold_for_other_requests_is_refused_with_what_to_do_instead(
+    guarded: Any,
+) -> None:
+    with pytest.raises(ConnectionChangeRefused, match=r"cursor\(row_factory="):
+        guarded.row_factory = dict_row
+    for change in ("autocommit", "prepare_threshold"):
+        with pytest.raises(ConnectionChangeRefused, match=change):
+            setattr(guarded, change, None)
+    for name in ("add_notice_handler", "add_notify_handler", "set_isolation_level"):
+        with pytest.raises(ConnectionChangeRefused, match=name):
+            getattr(guarded, name)
+    assert guarded.connection is guarded, "psycopg's own is that"
 
 
 def test_the_rest_of_the_connection_is_there(guarded: Any) -> None:

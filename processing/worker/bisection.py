@@ -92,6 +92,8 @@ class Bisection:
                 tasks = self._transaction.run(tasks, chunk, apart)
                 self._outages.committed()
                 luck.tries = REDO
+            except DatabaseAway:
+                raise
             except BaseException as error:  # noqa: BLE001 - whatever it is, it is one request's end
                 failed.append(error)
             if failed:  # handled out here: it is no context of what others raise later

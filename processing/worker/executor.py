@@ -108,15 +108,15 @@ class Executor:
             session, rows, self._external.checks, publish, self._read_again
         )
         transaction = Transaction(
-            handlers=app.handlers, session=session, rows=rows, segments=segments,
-            coalescing=coalescing, results=results, publish=publish, settling=settling,
+            handlers=app.handlers, session=session, outages=outages, rows=rows, segments=segments,
+            patience=settings.lease, coalescing=coalescing, results=results, publish=publish,
+            settling=settling,
         )  # fmt: skip
         self._bisection = Bisection(
             session=session, transaction=transaction, outages=outages, schema=settings.schema,
             patience=settings.lease, publish=publish, log=log,
         )  # fmt: skip
-        self._pure = any(h.effect == "none" for h in app.handlers.values())
-        """Whether there may be something to do before the journal is asked."""
+        self._pure = any(h.effect == "none" for h in app.handlers.values())  # without a look-up
 
     def connect(self) -> None:
         """Connects where the database can be reached."""

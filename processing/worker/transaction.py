@@ -26,6 +26,7 @@ from processing.worker.calls import DONE
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.dedup import Dedup, called_elsewhere, made_by, sort_out
 from processing.worker.effect_transaction import EffectTransaction
+from processing.worker.outages import Outages
 from processing.worker.plain import is_plain, plain_rows, plain_statuses
 from processing.worker.records import (
     ResultLog,
@@ -52,15 +53,19 @@ class Transaction:
         *,
         handlers: Mapping[str, Handler],
         session: Session,
+        outages: Outages,
         rows: JournalWriter,
         segments: EffectTransaction,
+        patience: float,
         coalescing: Coalescing,
         results: ResultLog,
         publish: Callable[[list[StatusWrite]], None],
         settling: Settling,
     ) -> None:
+        """`patience`: seconds in which what was run without `tx` outlasts an outage."""
         self._handlers = handlers
         self._session = session
+        self._outages, self._patience = outages, patience
         self._rows = rows
         self._segments = segments
         self._coalescing = coalescing
@@ -72,7 +77,7 @@ class Transaction:
         """One transaction; returns what is left for the next one.
 
         What was looked up and has its effects elsewhere is added to `apart`. Raises Broken,
-        Overtaken, CommitUnclear and what psycopg raises.
+        Overtaken, CommitUnclear, DatabaseAway and what psycopg raises.
         """
         session = self._session
         chunk.tries.begin()
@@ -88,7 +93,8 @@ class Transaction:
         ran, more_recalled, left = self._segments.run(fate.fresh, chunk)
         chunk.clear()
         if late:
-            self._begin_late()
+            # Nothing was open meanwhile, so nothing that ran has to be done again.
+            self._outages.outlast(session.begin, self._patience if ran else 0.0)
             cursor = session.cursor()
         session.put_back()
         for task in ran:
@@ -142,21 +148,6 @@ class Transaction:
             chunk.leave_elsewhere(elsewhere)
             tasks = chunk.in_order(chunk.open(tasks))
         return sort_out(tasks, found, chunk.decided, chunk.reading)
-
-    def _begin_late(self) -> None:
-        """Begins after handlers that take no tx.
-
-        Where the connection ended while it was idle, nothing was open that would have to be done
-        again.
-        """
-        session = self._session
-        try:
-            session.begin()
-        except psycopg.Error:
-            if not session.lost:
-                raise
-            session.connect()
-            session.begin()
 
     def _write(
         self, cursor: psycopg.Cursor[Any], fate: Dedup, now: datetime, chunk: ChunkRun

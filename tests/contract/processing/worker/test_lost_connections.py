@@ -17,6 +17,7 @@ from processing import App, Request
 from processing.handlers.stopping import STOPPING
 from processing.ipc.frames import Suspect
 from processing.worker import bad_luck, outages
+from processing.worker.session import Session
 from tests.support.executor import Bench
 from tests.support.own_database import OwnDatabase
 from tests.support.proxy import Link, Proxy
@@ -286,6 +287,29 @@ def test_what_a_handler_without_tx_returned_survives_a_connection_that_ended_mea
     assert (report.unclear, report.returned, report.database_up) == ([], [], True)
     assert {bench.state(name) for name in "abc"} == {("done", "ok")} == {*bench.rows().values()}
     assert hooks.entered == ["warm", "a", "b", "c"]
+
+
+def test_what_a_handler_without_tx_returned_survives_a_restart_of_the_database(
+    bench: Bench, wire: Proxy, hooks: Hooks, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(outages, "PATIENCE", 0.1)
+    tries, connect = Mock(), Session.connect
+
+    def counted(session: Session) -> None:
+        tries()
+        if tries.call_count == 20:  # longer than any other work tries for it
+            wire.mend()
+        connect(session)
+
+    def cut() -> None:
+        monkeypatch.setattr(Session, "connect", counted)
+        wire.cut()
+
+    hooks.act["a"] = cut
+    report = bench.run(*(bench.record(name, "render", {}) for name in "ab"))
+    assert (report.returned, report.database_up) == ([], True)
+    assert {*bench.rows().values()} == {("done", "ok")}
+    assert hooks.entered == ["a", "b"]
 
 
 def test_a_claim_that_would_land_after_it_was_looked_for_does_not_and_is_made_again(

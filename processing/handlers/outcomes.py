@@ -144,12 +144,19 @@ def outcome_of(error: BaseException, effect: Effect = "transaction") -> Outcome:
     With external effects whatever does not say that nothing happened is in doubt.
     """
     try:
-        return _meant(error, effect)
+        return _meant(_only_one(error)) or _unmeant(error, effect)
     except BaseException:  # noqa: BLE001 - a Reject or Retry of the user's own make that cannot be read
         return _unmeant(error, effect)
 
 
-def _meant(error: BaseException, effect: Effect) -> Outcome:
+def _only_one(error: BaseException) -> BaseException:
+    """What a group is of, as a TaskGroup makes it of what one of its tasks has raised."""
+    while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
+        error = error.exceptions[0]
+    return error
+
+
+def _meant(error: BaseException) -> Outcome | None:
     match error:
         case Reject():
             return Outcome(State.REJECTED, error.code, reason=safe_text(error.message) or None)
@@ -160,7 +167,7 @@ def _meant(error: BaseException, effect: Effect) -> Outcome:
         case InvalidPayload():  # found before the handler starts, whatever its effect
             return Outcome(State.REJECTED, INVALID_PAYLOAD, reason=safe_text(str(error)))
         case _:
-            return _unmeant(error, effect)
+            return None
 
 
 def _unmeant(error: BaseException, effect: Effect) -> Outcome:

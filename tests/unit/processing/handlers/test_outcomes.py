@@ -28,6 +28,15 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
         (ValueError("x"), "failed", "handler_error", None),
         (SystemExit(3), "failed", "handler_error", None),
         (RecursionError(), "failed", "handler_error", None),
+        (ExceptionGroup("g", [Reject("no_funds", "12 short")]), "rejected", "no_funds", "12 short"),
+        (
+            BaseExceptionGroup("g", [ExceptionGroup("h", [Retry(reason="busy")])]),
+            "failed",
+            "retry",
+            "busy",
+        ),
+        (ExceptionGroup("g", [Reject("a"), Reject("b")]), "failed", "handler_error", None),
+        (ExceptionGroup("g", [Reject("a"), ValueError("x")]), "failed", "handler_error", None),
     ],
 )
 def test_outcome_of(error: BaseException, state: str, code: str, reason: str | None) -> None:
@@ -45,6 +54,8 @@ def test_external_effects_are_in_doubt_unless_the_handler_says_nothing_happened(
     assert outcome_of(Reject("no"), "external").state == "rejected"
     assert outcome_of(Retry(), "external").state == "failed"
     assert outcome_of(InvalidPayload("", b""), "external").state == "rejected"
+    assert outcome_of(ExceptionGroup("g", [Reject("no")]), "external").state == "rejected"
+    assert outcome_of(BaseExceptionGroup("g", [error]), "external").state == "in_doubt"
 
 
 def test_error_names_type_message_and_place() -> None:

@@ -115,9 +115,16 @@ class Inbox:
             self.channel.send(report)
 
     def connected(self, backend: Backend) -> None:
-        """Says so before anything is done there: who outlives this worker may have to end it."""
-        with self.lock:
-            self.channel.send(Connected(backend))
+        """Says so before anything is done there: who outlives this worker may have to end it.
+
+        Where it cannot be said (a handler has closed the descriptor), this process ends: that is
+        the failure of no request.
+        """
+        try:
+            with self.lock:
+                self.channel.send(Connected(backend))
+        except ChannelClosed:
+            self._on_orphaned()
 
     def show(self, chunk: int, index: int | None, timeout: float | None, now: float) -> None:
         """Shows the main process which request runs, and until when it may."""

@@ -41,6 +41,8 @@ def harm(do: str) -> None:
         case ["exit-once", path] if not Path(path).exists():
             Path(path).touch()
             os._exit(9)
+        case ["close"]:
+            os.closerange(3, 256)  # its process's own ends of what it shares, too
         case ["hang"]:
             time.sleep(3600)
         case ["child", path]:

@@ -197,6 +197,21 @@ def test_recall_takes_what_was_not_started(pair: Pair) -> None:
     assert orphaned.wait(60)
 
 
+def test_a_worker_whose_descriptors_were_closed_ends_and_says_nothing_of_its_request(
+    pair: Pair,
+) -> None:
+    """As by a handler's `os.closerange`: its new session cannot be told of, and no request is to
+    blame for that."""
+    _, child = pair
+    slot, descriptor = ProgressSlot.create()
+    os.close(descriptor)
+    ended: list[str] = []
+    inbox = Inbox(child, slot, lambda: ended.append(threading.current_thread().name))
+    child.close()
+    inbox.connected((1, "then"))
+    assert "MainThread" in ended
+
+
 def test_a_worker_that_can_no_longer_hear_ends(pair: Pair, monkeypatch: pytest.MonkeyPatch) -> None:
     """Deaf, it would keep what it has, and nobody would know."""
     ended = Mock()

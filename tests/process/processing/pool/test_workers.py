@@ -46,6 +46,7 @@ LIKE = ("segfault", "exit", "eat", "SELECT pg_sleep(100)")
 HARM = {
     "segfault": ("dead", "worker_died"),
     "exit": ("dead", "worker_died"),
+    "close": ("dead", "worker_died"),
     "hang": ("failed", "timeout"),
     "eat": ("failed", "handler_error"),
     "SELECT pg_sleep(100)": ("failed", "timeout"),

@@ -106,7 +106,10 @@ LOST_AT_COMMIT: Final = _counter(
     "type",
 )
 RUN_SECONDS: Final = _histogram(
-    "run_seconds", BOUNDS, "What handlers took, for each run, whatever came of it.", "type"
+    "run_seconds",
+    BOUNDS,
+    "What handlers and their deferred triggers took, for each run, whatever came of it.",
+    "type",
 )
 WAIT_SECONDS: Final = _histogram(
     "wait_seconds", BOUNDS,

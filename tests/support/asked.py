@@ -16,6 +16,7 @@ from feedback.outbox.relay.settling import Settling
 from feedback.postgres import open_connection
 from feedback.status.memory_store import MemoryStatusStore
 from feedback.status.status import StatusFields, StatusWrite
+from feedback.status.store import StatusStore
 from tests.support.outbox import Outbox
 
 POLICY = AnswerPolicy(100.0, {"slow": 1000.0}, max_sends=3)
@@ -24,10 +25,12 @@ POLICY = AnswerPolicy(100.0, {"slow": 1000.0}, max_sends=3)
 class Asked:
     """Rows that were sent, and who reads their answers."""
 
-    def __init__(self, outbox_: Outbox, *ids: str, type_: str = "t") -> None:
+    def __init__(
+        self, outbox_: Outbox, *ids: str, type_: str = "t", store: StatusStore | None = None
+    ) -> None:
         self.outbox = outbox_
         self.connection = open_connection(outbox_.url, "oncepool relay")
-        self.store = MemoryStatusStore()
+        self.store = store or MemoryStatusStore()
         self.told: list[Ended] = []
         self.settling = Settling(
             outbox_.schema, "default", self.store, POLICY, inbox=True, settled=self.told.append
@@ -47,10 +50,10 @@ class Asked:
         database = RelayDatabase(self.connection, self.outbox.schema, "default", POLICY)
         database.mark(BatchMarks(rows, []))
 
-    def status(self, id_: str, state: State, code: str = "ok", **fields: Any) -> None:
+    def status(self, id_: str, state: State, code: str = "ok", run: int = 1, **fields: Any) -> None:
         [row] = [row for row in self.outbox.rows() if row["id"] == id_]
         fields = {"fingerprint": row["fingerprint"], "at": datetime.now(UTC), **fields}
-        about = StatusFields(id_, row["type"], state, 1, code=code, attempt=1, **fields)
+        about = StatusFields(id_, row["type"], state, run, code=code, attempt=1, **fields)
         value = about.encode()
         self.store.write([StatusWrite(id_, value, 60)])
 

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from feedback.backoff import Backoff
 from feedback.contract.headers import CLOCKS_APART
 from feedback.contract.payloads import unstorable, write_json
-from feedback.contract.states import NOT_RUN, State
+from feedback.contract.states import NOT_RUN, REOPENABLE, State
 from feedback.outbox.names import CONFLICT, WINDOW
 from feedback.status.status import Status
 
@@ -29,6 +29,8 @@ _SENT_BEFORE: Final = timedelta(seconds=1)
 """By which consumers' clocks may be behind the outbox's: what failed so short before a send counts
 as failed since. Behind by more, failures of what waited for longer ask for one run more."""
 _IN_WORK: Final = frozenset({State.RUNNING, State.WAITING})
+_MAY_CHANGE: Final = frozenset({State.FAILED, State.IN_DOUBT, *REOPENABLE})
+"""What settles a request, and is followed by another run, or by what an operator says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,11 +118,16 @@ class SentRow(NamedTuple):
     """When it was sent last, by the outbox's clock."""
 
     @property
-    def asked_at(self) -> datetime:
-        """When it last asked for a run that is still to come, or has come since."""
-        if self.state != "sent" or self.sent_at is None:
+    def last_asked_at(self) -> datetime:
+        """When it last asked for a run."""
+        if self.sent_at is None:
             return self.created_at
         return max(self.created_at, self.sent_at - _SENT_BEFORE)
+
+    @property
+    def asked_at(self) -> datetime:
+        """When it last asked for a run that is still to come, or has come since."""
+        return self.last_asked_at if self.state == "sent" else self.created_at
 
     @property
     def key(self) -> RequestKey:
@@ -209,14 +216,13 @@ def _news(
     if status.of_another_payload(row.fingerprint):
         why = "another payload was sent under this id, and stands there"
         return Ended(row.seq, row.id, row.type, "undeliverable", CONFLICT, None, why)
+    if status.state in _MAY_CHANGE and _was_counted(row, status):
+        return None
     not_run = status.state is State.FAILED and status.code in NOT_RUN
     if not_run or _of_an_earlier_send(row, status):
-        seen = status.v if not_run else _as_seen(status)
-        if seen == row.seen:
-            return None
         silence = policy.after(row.type)
         pause = min(_REFUSED.after(max(1, row.sends)), silence) if not_run else silence
-        return Later(row.seq, pause, seen)
+        return Later(row.seq, pause, _as_seen(status))
     if status.settled:
         result, error = status.result, status.error or status.reason
         reason = unstorable(write_json(result))
@@ -243,13 +249,27 @@ def _as_seen(status: Status) -> str:
 def _of_an_earlier_send(row: SentRow, status: Status) -> bool:
     """Whether it stood there before the row was sent, which then asks for another run.
 
-    Clocks differ: the next `v` ends the row, whatever its time. Records have no run number.
+    Clocks differ: the next one ends the row, whatever its time. Records have no run number.
     """
-    if status.state is not State.FAILED or not status.run:
+    failed = status.state is State.FAILED and status.run > 0
+    return failed and row.seen is None and status.at < row.asked_at
+
+
+def _was_counted(row: SentRow, status: Status) -> bool:
+    """Whether it, or one that came after it, was counted.
+
+    A store that restarts from a snapshot, or fails over to a replica that is behind, says again
+    what it has said before. Neither `v` nor the time tells that alone: what a failure without a
+    row has counted the journal counts anew, and clocks differ.
+    """
+    if row.seen is None:
         return False
     if row.seen == _as_seen(status):
         return True
-    return row.seen in (None, status.v) and status.at < row.asked_at
+    v, _, at = row.seen.partition(" ")
+    lower = status.run > 0 and status.v < v
+    earlier = at != "" and status.at < datetime.fromisoformat(at)
+    return (lower or earlier) and status.at < row.last_asked_at
 
 
 def _says_nothing(row: SentRow, status: Status) -> bool:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -10,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from feedback.client.call import Call, ResendTimer
-from feedback.client.pending import Submission
+from feedback.client.pending import StatusBefore, Submission
 from feedback.contract.states import State
 from feedback.status.status import Status
 
@@ -107,3 +108,20 @@ def test_a_refusal_is_heard_once_and_answered_a_second_later(code: str) -> None:
     again = status(State.FAILED, 2, code=code)
     assert call.answer(again, 2.0) is None
     assert call.due == 3.0
+
+
+@pytest.mark.parametrize("code", ["shutdown", "database_unavailable"])
+def test_after_a_refusal_what_stood_before_the_call_is_no_answer_yet(code: str) -> None:
+    """It comes back where Redis starts from its last snapshot."""
+    before = status(State.FAILED, 3, code="handler_error")
+    submission = Submission("a", "t", None, before=StatusBefore.of(before))
+    call = Call(submission, ResendTimer(0.0, 60.0))
+    refused = replace(status(State.FAILED, 4, code=code), journaled=False)
+    since = AT + timedelta(seconds=1)
+    for _ in range(2):
+        assert call.answer(replace(refused, at=since), 0.2) is None
+        assert call.answer(before, 0.3) is None
+    assert submission.answer(before) is None, "nor to a wait for it"
+    assert submission.answer(replace(refused, at=since)) is None
+    own = status(State.FAILED, 4, code="handler_error")
+    assert call.answer(own, 1.5) is own

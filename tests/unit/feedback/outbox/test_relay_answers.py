@@ -29,7 +29,8 @@ def row(**changes: Any) -> SentRow:
 
 
 def status(state: State, code: str = "ok", run: int = 1, **fields: Any) -> Status:
-    return Status("r", "t", state, code, 1, run, NOW, **{"fingerprint": "aa", **fields})
+    at = fields.pop("at", NOW)
+    return Status("r", "t", state, code, 1, run, at, **{"fingerprint": "aa", **fields})
 
 
 def found(row: SentRow, status: Status | None) -> Findings:
@@ -59,13 +60,15 @@ def test_whatever_settles_a_request_ends_its_row(state: State) -> None:
 
 def test_what_was_not_run_is_sent_again_after_a_pause_that_grows() -> None:
     refused = status(State.FAILED, "shutdown")
-    assert found(row(), refused).later == [Later(1, 1.0, "000014")]
-    assert found(row(sends=4), refused).later == [Later(1, 8.0, "000014")]
-    assert found(row(sends=90), refused).later == [Later(1, 30.0, "000014")]
-    waits = row(seen="000014")
+    said = f"000014 {NOW.isoformat()}"
+    assert found(row(), refused).later == [Later(1, 1.0, said)]
+    assert found(row(sends=4), refused).later == [Later(1, 8.0, said)]
+    assert found(row(sends=90), refused).later == [Later(1, 30.0, said)]
+    waits = row(seen=said)
     assert found(waits, refused) == NOTHING
     assert found(waits._replace(due=True), refused).again == [1]
-    assert found(waits, status(State.FAILED, "shutdown", run=2)).later == [Later(1, 1.0, "000024")]
+    [again] = found(waits, status(State.FAILED, "shutdown", run=2)).later
+    assert again == Later(1, 1.0, f"000024 {NOW.isoformat()}")
     assert found(waits, status(State.FAILED, "handler_error", run=2)).ended
 
 
@@ -184,8 +187,46 @@ def test_a_failure_with_the_number_of_what_was_not_run_ends_a_row() -> None:
     sent = row(sent_at=NOW - timedelta(seconds=1), created_at=NOW - timedelta(hours=1))
     refused = status(State.FAILED, "shutdown", run=2, journaled=False)
     [later] = found(sent, refused).later
-    own = status(State.FAILED, "handler_error", run=2)
-    assert found(sent._replace(seen=later.seen), own).ended
+    for run in (1, 2):
+        own = status(State.FAILED, "handler_error", run=run)
+        since = replace(own, at=NOW + timedelta(milliseconds=1))
+        assert found(sent._replace(seen=later.seen), since).ended
+
+
+@pytest.mark.parametrize("old", [State.FAILED, State.IN_DOUBT, State.DEAD, State.CANCELLED])
+@pytest.mark.parametrize(
+    "since",
+    [
+        status(State.RUNNING, run=6),
+        status(State.WAITING, run=6),
+        status(State.WAITING, run=1),  # of a failure without a row no run is counted
+        status(State.FAILED, "database_unavailable", run=6, journaled=False),
+    ],
+)
+def test_what_stood_before_a_later_status_and_comes_back_is_no_news(
+    old: State, since: Status
+) -> None:
+    """As of a Redis that starts from its last snapshot, or of a replica that is behind."""
+    sent = row(created_at=NOW - timedelta(minutes=5), sent_at=NOW - timedelta(minutes=5), due=True)
+    [later] = found(sent, since).later
+    counted = sent._replace(seen=later.seen, due=False)
+    again = replace(status(old, "handler_error", run=5), at=NOW - timedelta(hours=1))
+    assert found(counted, again) == NOTHING
+    assert found(counted._replace(due=True), again).again == [1], "and it is asked for what stands"
+    assert found(counted._replace(state="unanswered"), again) == NOTHING
+    own = replace(again, run=7, at=NOW - timedelta(seconds=1))
+    assert found(counted, own).ended, "by a clock that is behind"
+    assert found(counted, status(State.DONE, at=again.at)).ended, "nothing follows what is done"
+
+
+def test_a_failure_of_the_time_between_two_sends_is_not_that_of_the_second() -> None:
+    sent = row(created_at=NOW - timedelta(hours=1), sent_at=NOW + timedelta(minutes=1), due=True)
+    old = status(State.FAILED, "handler_error")
+    [later] = found(
+        sent, replace(status(State.RUNNING, run=2), at=NOW + timedelta(minutes=2))
+    ).later
+    for state in ("sent", "unanswered"):
+        assert not found(sent._replace(seen=later.seen, state=state), old).ended
 
 
 def test_a_failure_that_is_read_again_long_after_is_not_that_of_a_row_added_since() -> None:

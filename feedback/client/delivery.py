@@ -39,16 +39,22 @@ from feedback.produce_errors import (
 )
 
 if TYPE_CHECKING:
-    from feedback.tracing.spans import Spans
+    from feedback.tracing.spans import SendSpan, Spans
 
 # Called in the thread that serves the producer, when the broker has confirmed a request for the
 # first time, to mark it as delivered, or when it has failed before that.
 Reported = Callable[[Submission], None]
+_Report = Callable[[confluent_kafka.KafkaError | None, object], None]
+"""What librdkafka calls with what became of one message."""
 
 _ROOM: Final = 0.1
 _TAKEN_BACK: Final = (
     confluent_kafka.KafkaError._PURGE_QUEUE,  # noqa: SLF001 - its public name
     confluent_kafka.KafkaError._PURGE_INFLIGHT,  # noqa: SLF001 - as above
+)
+_GIVEN_UP: Final = confluent_kafka.KafkaError(
+    confluent_kafka.KafkaError._PURGE_QUEUE,  # noqa: SLF001 - as above
+    "not confirmed when the client was closed; the program's own producer may send it yet",
 )
 _TIMED_OUT: Final = confluent_kafka.KafkaError._MSG_TIMED_OUT  # noqa: SLF001 - as above
 
@@ -73,7 +79,9 @@ class Deliveries:
         self._failures = UntoldFailures()
         self._waking = threading.RLock()
         self._wakes: list[Callable[[], None]] = []  # guarded by _waking: of who waits for room
-        self._thread = DeliveryThread(producer)
+        self._unreported: set[_Report] = set()
+        """Of what is on its way. Others may send with a producer that was handed over, too."""
+        self._thread = DeliveryThread(producer, lambda: len(self._unreported), self._give_up)
 
     def send(self, message: KafkaMessage, submission: Submission, timeout: float) -> None:
         """Queues one message. Raises QueueFull when there is no room within `timeout` seconds."""
@@ -106,26 +114,24 @@ class Deliveries:
             )
             headers = span.headers
 
-        def report(error: confluent_kafka.KafkaError | None, sent: object) -> None:
-            if span is not None:
-                span.reported(error, sent)
-            if error is not None and message_refusal(error) == CLOCK_AHEAD:
-                submission.sent = None  # sent again it is not this message: none has its time yet
-            cause = None if error is None else _reported(message, error, producer)
-            self._report(submission, cause)
-
+        report = self._report_of(message, submission, producer, span)
         try:
             with self._lock:
                 if self._closed:
                     raise ClientClosed
-                producer.produce(
-                    message.topic,
-                    key=message.key,
-                    value=message.value,
-                    headers=list(headers),
-                    timestamp=message.timestamp,
-                    on_delivery=report,
-                )
+                self._unreported.add(report)
+                try:
+                    producer.produce(
+                        message.topic,
+                        key=message.key,
+                        value=message.value,
+                        headers=list(headers),
+                        timestamp=message.timestamp,
+                        on_delivery=report,
+                    )
+                except BaseException:
+                    self._unreported.discard(report)
+                    raise
         except BufferError:
             return False
         except confluent_kafka.KafkaException as error:
@@ -193,6 +199,46 @@ class Deliveries:
         """Called in a process that was forked."""
         never_free(self._producer.current.handle)
 
+    def _report_of(
+        self,
+        message: KafkaMessage,
+        submission: Submission,
+        producer: GuardedProducer[PlainProducer],
+        span: SendSpan | None,
+    ) -> _Report:
+        """What is called with what became of one message: once, and a second time in vain."""
+        first = [True]  # taken by who comes first, of any thread
+
+        def report(error: confluent_kafka.KafkaError | None, sent: object) -> None:
+            try:
+                first.pop()
+            except IndexError:
+                return  # it was given up
+            try:
+                if span is not None:
+                    span.reported(error, sent)
+                if error is not None and message_refusal(error) == CLOCK_AHEAD:
+                    submission.sent = None  # sent again it is another message
+                taken = submission.first.delivered
+                cause = None if error is None else _reported(message, error, producer, taken=taken)
+                self._report(submission, cause)
+            finally:
+                self._unreported.discard(report)
+
+        return report
+
+    def _give_up(self) -> None:
+        """Has what is on its way reported as failed. Runs in the thread that serves the producer.
+
+        From a producer that was handed over nothing is taken back: what its owner sends with it
+        would be as well.
+        """
+        if self._producer.lasts:
+            self._producer.current.purge()
+            return
+        for report in tuple(self._unreported):
+            report(_GIVEN_UP, None)
+
     def _report(self, submission: Submission, cause: str | None) -> None:
         if self._wakes:
             with self._waking:
@@ -235,7 +281,10 @@ def _reported(
     message: KafkaMessage,
     error: confluent_kafka.KafkaError,
     producer: GuardedProducer[PlainProducer],
+    *,
+    taken: bool,
 ) -> str:
+    """`taken`: brokers took its like before, with the same time."""
     if producer.hears(error) and error.code() in _TAKEN_BACK:
         return SilenceCause(f"the Kafka producer had failed before ({producer.failure})")
     if error.code() == _TIMED_OUT:
@@ -246,26 +295,31 @@ def _reported(
             f" ({error.str()}): send a reference to its content, or raise max.message.bytes and"
             " segment.bytes of the topic"
         )
-    return _cause(message, error)
+    return _cause(message, error, taken=taken)
 
 
-def _cause(message: KafkaMessage, error: confluent_kafka.KafkaError) -> str:
+def _cause(message: KafkaMessage, error: confluent_kafka.KafkaError, *, taken: bool = False) -> str:
     topic = message.topic
     if topic_refusal(error) == TOPIC_MISSING:
         return (
             f"topic {topic!r} does not exist. Create it (`oncepool topics create`), or correct "
             "ONCEPOOL_KAFKA_TOPIC or ONCEPOOL_KAFKA_TOPICS"
         )
-    wrong = message_refusal(error, message.timestamp / 1000)
+    made = message.timestamp / 1000
+    wrong = message_refusal(error, made)
+    if wrong == CLOCK_AHEAD and taken:
+        wrong = TOO_OLD  # a time that was not ahead then is not now
     if wrong == TOO_LARGE:
         return (
             f"{error.str()}: brokers say so of all messages that they get together. Lower"
             f" batch.size here, or raise max.message.bytes and segment.bytes of topic {topic!r}"
         )
     if wrong == CLOCK_AHEAD:
+        age = time.time() - made
+        old = f"; or message.timestamp.before.max.ms, as it is {age:.0f} s old" if age >= 1 else ""
         return (
             f"{error.str()}: set the clock of this machine right, or raise"
-            f" message.timestamp.after.max.ms of topic {topic!r}"
+            f" message.timestamp.after.max.ms of topic {topic!r}{old}"
         )
     if wrong == TOO_OLD:
         return (

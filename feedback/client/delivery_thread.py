@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from queue import SimpleQueue
 from typing import Final
@@ -36,9 +37,20 @@ class DeliveryThread(threading.Thread):
     done, with a lock held.
     """
 
-    def __init__(self, producer: LastingProducer) -> None:
+    def __init__(
+        self,
+        producer: LastingProducer,
+        on_their_way: Callable[[], int],
+        give_up: Callable[[], None],
+    ) -> None:
+        """`on_their_way`: how many messages are not confirmed yet, nor failed.
+
+        `give_up` has what is on its way reported as failed.
+        """
         super().__init__(name="deliveries", daemon=True)
         self._producer = producer
+        self._on_their_way = on_their_way
+        self._give_all_up = give_up
         self._asked: SimpleQueue[_Drain] = SimpleQueue()
         self._drains: list[_Drain] = []  # of the thread
         self._end: float | None = None  # set by close(): when what is left is given up
@@ -61,15 +73,15 @@ class DeliveryThread(threading.Thread):
         """
         if self.current:
             raise RuntimeError(NESTED)
-        if self._producer.on_their_way and timeout > 0:
+        if self._on_their_way() and timeout > 0:
             drain = _Drain(time.monotonic() + timeout)
             self._asked.put(drain)
             if self._ended:  # perhaps before it could see this
-                return self._producer.on_their_way
+                return self._on_their_way()
             drain.over.wait(timeout)
             if drain.empty:
                 return 0
-        return self._producer.on_their_way
+        return self._on_their_way()
 
     def close(self, timeout: float) -> None:
         """Ends it when nothing is on its way; what still is after `timeout` seconds is given up.
@@ -99,7 +111,8 @@ class DeliveryThread(threading.Thread):
         """Serves what comes for a short while; False at the end."""
         self._hear()
         end = self._end
-        empty = self._serve(flush=end is not None or bool(self._drains))
+        self._serve(flush=end is not None or bool(self._drains))
+        empty = not self._on_their_way()
         now = time.monotonic()
         if empty:
             self._tell(empty=True)
@@ -121,16 +134,14 @@ class DeliveryThread(threading.Thread):
             drain.over.ring()
         self._drains = []
 
-    def _serve(self, *, flush: bool) -> bool:
+    def _serve(self, *, flush: bool) -> None:
         try:
-            return self._producer.serve(_POLL, flush=flush)
+            self._producer.serve(_POLL, flush=flush)
         except BaseException:  # noqa: BLE001  (without this thread no send had an end)
             log.exception("unexpected error while delivery reports are served")
             time.sleep(_POLL)
-            return False
 
     def _give_up(self) -> None:
-        """What is not confirmed is reported as failed."""
         self._gave_up = True
         self._end = time.monotonic() + _GIVING_UP
-        self._producer.current.purge()
+        self._give_all_up()

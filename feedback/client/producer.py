@@ -119,27 +119,21 @@ class LastingProducer:
         if self._probe is not None:
             self._probe.heard_from()
 
-    @property
-    def on_their_way(self) -> int:
-        """How many messages are not confirmed yet, nor failed."""
-        return len(self.current.handle)
-
-    def serve(self, timeout: float, *, flush: bool = False) -> bool:
+    def serve(self, timeout: float, *, flush: bool = False) -> None:
         """Serves reports that come within so many seconds, and replaces what has failed.
 
-        With `flush` nothing lingers meanwhile, and it returns whether nothing is on its way at its
-        end. For one thread.
+        With `flush` nothing lingers meanwhile. For one thread.
         """
-        current, empty = self.current, False
+        current = self.current
         if flush:
-            empty = not current.flush(timeout)
+            current.flush(timeout)
         else:
             current.poll(timeout)
         if self._probe is not None and current.failure is None and self._probe.lost(current.handle):
             with self.lock:
                 current.give_up(LOST)
         if current.failure is None or self._another is None:
-            return empty
+            return
         now = self._clock()
         if now - self._replaced > _LONGEST_PAUSE:
             self._pauses.succeeded()
@@ -147,7 +141,6 @@ class LastingProducer:
             self._pauses.failed(now)
             self._replaced = now
             self._replace(current, self._another)
-        return empty
 
     def _replace(
         self, failed: GuardedProducer[PlainProducer], another: Callable[[], PlainProducer]

@@ -15,6 +15,7 @@ from feedback import (
     Client,
     Status,
 )
+from feedback.client.delivery import _GIVEN_UP
 from feedback.client.message import KafkaMessage, draft
 from feedback.client.pending import Submission
 from feedback.client.send_clock import SendClock
@@ -24,6 +25,9 @@ from feedback.contract.states import State
 from feedback.status.memory_store import MemoryStatusStore
 from feedback.status.status import StatusFields, StatusWrite
 from tests.support import eventually
+
+GIVEN_UP = _GIVEN_UP.str()
+"""What is said of a request of which a client that was closed knows nothing more."""
 
 
 def drafted(

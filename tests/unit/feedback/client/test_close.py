@@ -12,9 +12,10 @@ from feedback import (
     ClientClosed,
     DeliveryFailed,
 )
+from feedback.errors import DeliveryPending
 from feedback.status.memory_store import MemoryStatusStore
 from tests.support import eventually
-from tests.support.client import FakeProducer, begin, drafted
+from tests.support.client import GIVEN_UP, FakeProducer, begin, drafted
 from tests.support.interrupting import interrupting
 
 
@@ -171,7 +172,28 @@ def test_closing_gives_up_what_is_not_confirmed_in_time(
     request_id = client.submit("t", 1)
     with pytest.raises(DeliveryFailed) as caught:
         client.close(0.1)
-    assert caught.value.failures == {request_id: "purged"}
+    assert caught.value.failures == {request_id: GIVEN_UP}
+
+
+def test_what_a_program_sends_itself_with_its_producer_is_left_to_it(
+    client: Client, producer: FakeProducer
+) -> None:
+    told: list[object] = []
+    producer.confirming.clear()
+    producer.produce("events", on_delivery=lambda error, _: told.append(error))
+    client.flush(0)  # it waits for none of those
+    request_id = client.submit("t", 1)
+    with pytest.raises(DeliveryPending) as pending:
+        client.flush(0)
+    assert pending.value.count == 1
+    with pytest.raises(DeliveryFailed) as caught:
+        client.close(0.1)
+    assert caught.value.failures == {request_id: GIVEN_UP}
+    assert (told, len(producer)) == ([], 2)
+    producer.confirming.set()
+    producer.flush(10)
+    assert (told, len(producer)) == ([None], 0)
+    assert client.submission(request_id) is not None
 
 
 def test_closing_with_the_store_away_is_quick(

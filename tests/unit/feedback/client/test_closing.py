@@ -17,7 +17,7 @@ from feedback.client import result_source
 from feedback.client.subscriptions import Subscriptions
 from feedback.status.memory_store import MemoryStatusStore
 from tests.support import eventually
-from tests.support.client import FakeProducer
+from tests.support.client import GIVEN_UP, FakeProducer
 from tests.support.interrupting import interrupting
 from tests.support.thread_starts import refusing
 from tests.support.watched_lock import WatchedLock
@@ -76,7 +76,7 @@ def test_a_flush_in_the_middle_of_which_the_client_is_closed_tells_what_failed(
     closing = interrupting(lambda: client.close(0))
     with closing as producer.act, pytest.raises(DeliveryFailed) as caught:
         client.flush(60)
-    assert caught.value.failures == {request_id: "purged"}
+    assert caught.value.failures == {request_id: GIVEN_UP}
     client.close()  # it was told
 
 
@@ -96,7 +96,7 @@ def test_what_failed_while_a_thread_closed_is_logged_and_told_at_the_end_of_the_
 
     with pytest.raises(DeliveryFailed) as caught, caplog.at_level(logging.ERROR, "oncepool.client"):
         block()
-    assert caught.value.failures == {told[0]: "purged"}
+    assert caught.value.failures == {told[0]: GIVEN_UP}
     assert told[0] in caplog.text
 
 
@@ -256,7 +256,7 @@ def test_the_next_close_waits_for_one_that_was_cancelled_and_tells_what_failed(
         asyncio.get_running_loop().call_soon(cancelled.set)
         with pytest.raises(DeliveryFailed) as caught:
             await client.close()
-        assert caught.value.failures == {request_id: "purged"}
+        assert caught.value.failures == {request_id: GIVEN_UP}
         assert not client._deliveries._thread.is_alive()
         await client.close()
 
@@ -340,7 +340,7 @@ def test_a_close_that_ends_with_an_error_may_be_made_good(
         client.close(60)
     with pytest.raises(DeliveryFailed) as caught:
         client.close(0)
-    assert caught.value.failures == {request_id: "purged"}
+    assert caught.value.failures == {request_id: GIVEN_UP}
 
 
 def test_nothing_is_closed_in_a_process_that_was_forked(client: Client) -> None:

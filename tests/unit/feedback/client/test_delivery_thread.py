@@ -9,10 +9,11 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from feedback import Client, DeliveryFailed
+from feedback.client.producer import LastingProducer
 from feedback.errors import DeliveryPending
 from feedback.status.memory_store import MemoryStatusStore
 from tests.support import eventually
-from tests.support.client import FakeProducer
+from tests.support.client import GIVEN_UP, FakeProducer
 from tests.support.interrupting import interrupting
 
 
@@ -100,7 +101,7 @@ def test_what_a_close_gives_up_ends_a_flush_in_another_thread(
             ending()
         except DeliveryFailed as failed:
             failures |= failed.failures
-    assert failures == {request_id: "purged"}
+    assert failures == {request_id: GIVEN_UP}
 
 
 def test_what_is_not_even_given_up_ends_no_close(
@@ -112,6 +113,7 @@ def test_what_is_not_even_given_up_ends_no_close(
     monkeypatch.setattr("feedback.client.delivery_thread._GIVING_UP", 0.1)
     producer.keeps = True
     producer.confirming.clear()
+    client._deliveries._producer = LastingProducer(producer, lambda: producer)  # one of its own
     client.submit("t", 1)
     client.close(0)
     assert not client._deliveries._thread.is_alive()

@@ -26,6 +26,7 @@ from feedback.client.subscriptions import Subscriptions
 from feedback.client.waiter import CautiousReader, StatusWaiter
 from feedback.contract.ids import uuid7
 from feedback.errors import ClientClosed
+from feedback.green_threads import refuse_green_threads
 from feedback.guarded_producer import PlainProducer
 from feedback.status.sender import StatusSender
 from feedback.status.status import StatusWrite
@@ -61,6 +62,7 @@ class ClientCore:
         hints: bool = True,
         results_topic: str = "",
     ) -> None:
+        refuse_green_threads("a client")
         spans = TRACING.spans()
         kafka = brokers(kafka)
         self._calls = OwnCalls()

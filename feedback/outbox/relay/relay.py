@@ -6,7 +6,9 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, Self
 
+from feedback.client.forks import watch
 from feedback.errors import ConfigurationError
+from feedback.green_threads import refuse_green_threads
 from feedback.outbox.names import check_schema_name, schema_from_environment
 from feedback.outbox.relay.answers import AnswerPolicy, Ended
 from feedback.outbox.relay.database import Bounds
@@ -63,6 +65,7 @@ class Relay:
         a thread of the relay's after a request's end was written, at most once; what must not be
         missed comes from the table `inbox`, which `inbox` has filled. Raises ConfigurationError.
         """
+        refuse_green_threads("a relay")
         if not routes:
             raise ConfigurationError("a relay needs a route for one sender at least")
         name = schema_from_environment() if schema is None else check_schema_name(schema)
@@ -79,10 +82,26 @@ class Relay:
 
         self._new_loops = loops
         self._loops = loops()
-        self._used = self._running = False
+        self._used = self._running = self._forked = False
+        watch(self)
+
+    def forked(self) -> None:
+        """Called in a process that was forked: what runs stays with the one that started it."""
+        if self._used:
+            self._forked = True
+        else:
+            self._loops = self._new_loops()  # a thread from before it counts as one that has ended
 
     def start(self) -> Self:
-        """Begins, also anew after close(); goes on where it runs. Nothing has to be reachable."""
+        """Begins, also anew after close(); goes on where it runs. Nothing has to be reachable.
+
+        Raises ConfigurationError in a process that was forked after it was started.
+        """
+        if self._forked:
+            raise ConfigurationError(
+                "this relay was started before its process was forked, and is of no use here: make"
+                " one in each process, after the fork"
+            )
         if self._running:
             return self
         if self._used:  # a thread begins once
@@ -99,9 +118,9 @@ class Relay:
     def close(self, timeout: float = STOP_TIMEOUT) -> bool:
         """Ends after what is on its way; False where some thread has not ended in time.
 
-        Without start() there is nothing to end.
+        Without start() there is nothing to end, nor in a process that was forked after it.
         """
-        if not self._used:
+        if not self._used or self._forked:
             return True
         self._running = False
         for loop in self._loops:

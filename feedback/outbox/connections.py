@@ -30,6 +30,8 @@ NAME: Final = "added"
 """Of the one parameter, where parameters have names."""
 _MARKS: Final = {"qmark": "?", "numeric": ":1", "named": f":{NAME}"}
 """Of the styles of DB-API that do not know `%s`."""
+_SQLALCHEMY_ASYNC: Final = "sqlalchemy.ext.asyncio."
+"""Where all of its kinds for asyncio are made."""
 
 
 class AsyncExecutor(Protocol):
@@ -99,6 +101,12 @@ class _Bare(_Executor):
 
 class _SqlAlchemy(_Bare):
     """A session or connection of SQLAlchemy."""
+
+    def __init__(self, target: Any) -> None:
+        super().__init__(target)
+        # What stands around its execute() in a class of others' may be no coroutine function.
+        modules = (kind.__module__ for kind in type(target).__mro__)
+        self.asynchronous = any(f"{name}.".startswith(_SQLALCHEMY_ASYNC) for name in modules)
 
     def arguments(self, statement: Statement) -> tuple[Any, ...]:
         text = sys.modules["sqlalchemy"].text

@@ -7,7 +7,14 @@ from contextlib import AbstractContextManager
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeAlias
 
-from feedback.outbox.names import CONFLICT, DROPPED_CONFLICT, WINDOW, in_schema, settled_channel
+from feedback.outbox.names import (
+    CONFLICT,
+    DROPPED_CONFLICT,
+    NOTIFIED_ID,
+    WINDOW,
+    in_schema,
+    settled_channel,
+)
 from feedback.sql_times import nearest
 
 if TYPE_CHECKING:
@@ -92,7 +99,7 @@ _DROP: Final = f"""
     INSERT INTO :schema.inbox (id, type, sender, state, code, reference, error)
     SELECT id, type, sender, state, code, reference, error FROM kept WHERE %(inbox)s ORDER BY seq
 ), told AS (
-    SELECT seq, pg_notify(%(settled)s, id) FROM kept
+    SELECT seq, pg_notify(%(settled)s, {NOTIFIED_ID}) FROM kept
 )
 SELECT gone.seq, gone.id FROM gone LEFT JOIN told USING (seq) ORDER BY gone.seq
 """  # noqa: S608 - of constants

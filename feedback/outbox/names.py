@@ -21,6 +21,10 @@ WINDOW: Final = 86_400.0
 """Seconds after its last send in which a row may be sent again without a thought: what was silent
 for longer may have been forgotten by the consumers, and would run twice."""
 
+NOTIFIED_ID: Final = "left(id, 1999)"
+"""What NOTIFY says of an id: it has room for less than 8,000 bytes, and a character takes four at
+most. What is longer was written by hand, and is no request's."""
+
 SCHEMA_PATTERN: Final = "^[a-z_][a-z0-9_]{0,62}$"
 _SETTLED: Final = "_settled"
 _SCHEMA: Final = re.compile(SCHEMA_PATTERN)

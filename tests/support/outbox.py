@@ -178,6 +178,13 @@ async def _psycopg_async(url: str, kind: str) -> AsyncIterator[Opened]:
         await c.rollback()
 
 
+class _WrappedSession(sqlalchemy_asyncio.AsyncSession):  # type: ignore[misc] # without types
+    """As SQLModel's, whose execute() is wrapped, and no coroutine function on Python 3.11."""
+
+    def execute(self, *args: Any, **kwargs: Any) -> Any:
+        return super().execute(*args, **kwargs)
+
+
 @asynccontextmanager
 async def _sqlalchemy_async(url: str, kind: str) -> AsyncIterator[Opened]:
     engine = sqlalchemy_asyncio.create_async_engine(
@@ -187,6 +194,7 @@ async def _sqlalchemy_async(url: str, kind: str) -> AsyncIterator[Opened]:
         "connection": engine.connect,
         "autocommit": engine.execution_options(isolation_level="AUTOCOMMIT").connect,
         "session": lambda: sqlalchemy_asyncio.AsyncSession(engine),
+        "wrapped": lambda: _WrappedSession(engine),
     }
     async with makers[kind]() as c:
         yield Opened(c, c.commit, c.rollback, lambda sql: c.execute(sqlalchemy.text(sql)))
@@ -219,7 +227,8 @@ KINDS = [
     *("sqlalchemy connection", "sqlalchemy session", "sqlalchemy scoped", "pool connection"),
     *("django connection", "django cursor", "guarded connection", "guarded cursor"),
     *("async psycopg connection", "async psycopg cursor"),
-    *("async sqlalchemy connection", "async sqlalchemy session", "async pool connection"),
+    *("async sqlalchemy connection", "async sqlalchemy session", "async sqlalchemy wrapped"),
+    "async pool connection",
 ]
 
 _ALONE = ("autocommit", "pipeline")

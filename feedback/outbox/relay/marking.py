@@ -7,7 +7,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import psycopg
 
-from feedback.outbox.names import in_schema, settled_channel
+from feedback.outbox.names import NOTIFIED_ID, in_schema, settled_channel
 from feedback.outbox.relay.answers import AnswerPolicy
 from feedback.outbox.relay.batch import BackingOff, BatchMarks, PutOff
 from feedback.outbox.relay.halves import write_in_halves
@@ -42,7 +42,7 @@ FROM json_to_recordset(%(said)s::json) AS said (n bigint, seconds float8, code t
 WHERE seq = n AND state = 'unsent'
 """
 # What was sent before, or may have been, may have run all the same: its answer is still waited for.
-_REFUSED: Final = """
+_REFUSED: Final = f"""
 UPDATE :schema.requests
 SET state = CASE WHEN seconds IS NOT NULL THEN state
         WHEN sent_at IS NOT NULL THEN 'unanswered' ELSE 'undeliverable' END,
@@ -50,23 +50,23 @@ SET state = CASE WHEN seconds IS NOT NULL THEN state
     error = said.error
 FROM json_to_recordset(%(said)s::json) AS said (n bigint, seconds float8, code text, error text)
 WHERE seq = n AND state = 'unsent'
-RETURNING CASE WHEN state = 'unanswered' THEN pg_notify(%(channel)s, id) END
-"""
-_TOO_LATE: Final = """
+RETURNING CASE WHEN state = 'unanswered' THEN pg_notify(%(channel)s, {NOTIFIED_ID}) END
+"""  # noqa: S608 - of constants
+_TOO_LATE: Final = f"""
 UPDATE :schema.requests SET state = 'unanswered', next_at = NULL, code = 'no_answer', error = NULL
 WHERE seq = ANY(%(rows)s) AND state = 'unsent'
-RETURNING pg_notify(%(channel)s, id)
-"""
+RETURNING pg_notify(%(channel)s, {NOTIFIED_ID})
+"""  # noqa: S608 - of constants
 # A dead letter, as what is sent, refused or put off in each turn would have no end. What a broker
 # has, or may have, is still to be answered.
-_SET_ASIDE: Final = """
+_SET_ASIDE: Final = f"""
 UPDATE :schema.requests
 SET state = CASE WHEN %(sent)s OR sent_at IS NOT NULL THEN 'unanswered' ELSE 'undeliverable' END,
     sent_at = CASE WHEN %(sent)s THEN now() ELSE sent_at END,
     next_at = NULL, code = %(code)s, error = %(error)s
 WHERE seq = %(n)s AND state = 'unsent'
-RETURNING CASE WHEN state = 'unanswered' THEN pg_notify(%(channel)s, id) END
-"""
+RETURNING CASE WHEN state = 'unanswered' THEN pg_notify(%(channel)s, {NOTIFIED_ID}) END
+"""  # noqa: S608 - of constants
 _MARKED: Final = "state, sends, tries, failures, sent_at, next_at, code, error"
 _BEGIN: Final = f"UPDATE :schema.requests SET ({_MARKED}) = ROW({_MARKED}) WHERE false"  # noqa: S608 - of constants
 _TEXTS: Final = (_BEGIN, _SENT, _IN_DOUBT, _PUT_OFF, _REFUSED, _TOO_LATE, _SET_ASIDE)

@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 import psycopg
 
-from feedback.outbox.names import CONFLICT, in_schema, settled_channel
+from feedback.outbox.names import CONFLICT, NOTIFIED_ID, in_schema, settled_channel
 from feedback.outbox.relay.answers import Ended, Findings
 from feedback.outbox.relay.halves import write_in_halves
 from feedback.outbox.relay.plain_text import as_error, in_ascii
@@ -63,7 +63,7 @@ WITH said AS ({_SAID}), refused AS (
     SELECT id, type, sender, state, code, reference, result, error FROM news WHERE %(inbox)s
     ORDER BY seq
 )
-SELECT seq, refused, pg_notify(%(channel)s, id) FROM news
+SELECT seq, refused, pg_notify(%(channel)s, {NOTIFIED_ID}) FROM news
 """  # noqa: S608 - of constants
 _LATER: Final = """
 UPDATE :schema.requests
@@ -76,11 +76,11 @@ _AGAIN: Final = """
 UPDATE :schema.requests SET state = 'unsent', next_at = NULL
 WHERE seq = ANY(%s) AND state = 'sent' AND coalesce(next_at <= now(), true)
 """
-_UNANSWERED: Final = """
+_UNANSWERED: Final = f"""
 UPDATE :schema.requests SET state = 'unanswered', next_at = NULL, code = 'no_answer'
 WHERE seq = ANY(%s) AND state = 'sent' AND coalesce(next_at <= now(), true)
-RETURNING pg_notify(%s, id)
-"""
+RETURNING pg_notify(%s, {NOTIFIED_ID})
+"""  # noqa: S608 - of constants
 
 
 class Written(NamedTuple):

@@ -12,6 +12,8 @@ from stack import Stack
 from tests.support.commands import Commands
 from tests.support.outbox import Outbox
 
+WIDE = "\U0001f600"
+"""A character of four bytes."""
 STOOD = ("first", "conflict", "dropped", "done", "last")
 
 
@@ -127,3 +129,21 @@ def test_the_list_reads_no_finished_rows_but_conflicts(outbox_: Outbox) -> None:
         outbox_.rows("SELECT pg_stat_force_next_flush()")
         assert read("unsent") == (0, 0)
         assert read("unanswered", "undeliverable") == (0, 1)
+
+
+def test_an_id_that_no_notification_has_room_for_is_dropped_with_the_others(
+    outbox_: Outbox,
+) -> None:
+    """Written by hand: no request has an id that long."""
+    _dead_letters(outbox_)
+    outbox_.run(f"UPDATE :schema.requests SET id = repeat('{WIDE}', 2001) WHERE id = 'first'")
+    with (
+        psycopg.connect(outbox_.url, autocommit=True) as connection,
+        psycopg.connect(outbox_.url, autocommit=True) as listener,
+    ):
+        listener.execute(f"LISTEN {outbox_.schema}_settled".encode())
+        operator = OutboxOperator(connection, outbox_.schema)
+        dropped = set(chain.from_iterable(operator.drop(OutboxFilter())))
+        assert dropped == {WIDE * 2001, "conflict", "last"}
+        told = [one.payload for one in listener.notifies(timeout=60, stop_after=2)]
+        assert told == [WIDE * 1999, "last"]

@@ -34,7 +34,7 @@ from processing.pool.trying_again import TryingAgain
 from processing.pool.waiting_queue import WaitingQueue
 from processing.pool.worker_deaths import left_by, suspects_of_report
 from processing.pool.worker_state import Worker
-from processing.pool.worker_time import Costs, done_by_kind
+from processing.pool.worker_time import Costs
 from processing.pool.workers import Workers
 from processing.settings import PoolSettings
 
@@ -221,8 +221,7 @@ class Pool:
             self._trying_again.looked_up(chunk.suspect, report.unended, refused=report.refused)
         whole = not back and not chunk.gone  # as nearly always
         done = chunk.records if whole else chunk.take_done(back)
-        for kind, count, seconds in done_by_kind(done, report.times):
-            self.costs.observe(kind, count, seconds)
+        self.costs.reported(() if chunk.suspect else done, report.times)
         self.totals.report(report, len(chunk.records))
         self._forget(done, chunk.size if whole else None)
         self.departures.done(done)
@@ -280,10 +279,11 @@ class Pool:
         self._trying_again.left_by(number, worker.backends)
         left = left_by(worker, running, now, cause, self.token)
         self.crew.respawn.died(now, blamed=bool(left.blamed))
+        self.costs.killed(left.blamed)
         for chunk, suspects in left.chunks:
             self.lanes.put_back(chunk, suspects)
         count = sum(len(suspects) for _, suspects in left.chunks)
-        return [Died(number, cause, count, left.blamed[0] if left.blamed else None)]
+        return [Died(number, cause, count, left.blamed[0][0] if left.blamed else None)]
 
     def refused(self, number: int, error: str, now: float) -> None:
         """The system has not started a worker."""

@@ -73,7 +73,8 @@ class Left(NamedTuple):
 
     chunks: list[tuple[Chunk, dict[int, Suspect]]]
     """Those it had, the one that it ran last, with the suspects among their records."""
-    blamed: list[Record]
+    blamed: list[tuple[Record, float]]
+    """Whose fault that is, each with the seconds that it has run."""
 
 
 def left_by(
@@ -105,11 +106,12 @@ def left_by(
         elif told is not None:
             culprit = 0
         seen = running if on_stage else None if told is None or not calls else told.running
-        loss = (now if seen is None else seen.started, now, cause)
+        begun = now if seen is None else seen.started
+        loss = (begun, now, cause)
         suspects = suspects_of_death(chunk, culprit, worker.backends, token_of(chunk), told, loss)
         left.chunks.append((chunk, suspects))
         if culprit is not None:
-            left.blamed.append(chunk.records[culprit])
+            left.blamed.append((chunk.records[culprit], now - begun))
     return left
 
 

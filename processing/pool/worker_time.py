@@ -1,9 +1,9 @@
 """The workers' time: how much of it a request of each kind takes, and whose turn it is. Pure.
 
-Costs are learnt from what workers report. Turns go by start-time fair queueing: each share has a
-clock that runs by the seconds it was served. One that had nothing to do for a while joins at the
-common clock, so it is owed nothing for that; one that was served more than its part keeps that
-debt.
+Costs are learnt from what workers report, and from whom their deaths are blamed on. Turns go by
+start-time fair queueing: each share has a clock that runs by the seconds it was served. One that
+had nothing to do for a while joins at the common clock, so it is owed nothing for that; one that
+was served more than its part keeps that debt.
 """
 
 from __future__ import annotations
@@ -47,6 +47,9 @@ WEIGHT: Final = 0.3
 
 OVERHEAD: Final = 0.002
 """Seconds that a chunk costs besides its handlers."""
+
+RESTART: Final = 1.0
+"""Seconds that a death of a worker costs besides the run that is blamed for it."""
 
 ANSWERED: Final = 0.0005
 """Seconds that a request of a kind is taken to need of which only copies were seen."""
@@ -97,6 +100,23 @@ class Costs:
         if alone and mean <= CHUNK_SECONDS:
             self._quickened[kind] = None
 
+    def reported(self, records: Collection[Record], times: Mapping[str, tuple[int, float]]) -> None:
+        """Takes what a worker says; `times`: kind -> (requests that ran, seconds together).
+
+        `records` that have ended, but for suspects: one that is only looked up may have run for any
+        time before, or have killed its worker.
+        """
+        kinds = set(map(_type_of, records))
+        if not all(kinds):
+            kinds = set(map(kind_of, records))
+        for kind in kinds | times.keys():
+            self.observe(kind, *times.get(kind, (0, 0.0)))
+
+    def killed(self, blamed: Iterable[tuple[Record, float]]) -> None:
+        """A worker died of these, each of which had run for so many seconds."""
+        for record, seconds in blamed:
+            self.observe(kind_of(record), 1, seconds + RESTART)
+
     def take_quickened(self) -> Collection[str]:
         """Kinds that went alone and may share chunks now, each told once."""
         kinds, self._quickened = self._quickened, {}
@@ -139,17 +159,6 @@ class Costs:
             seconds = self._calls.get(kind, CHUNK_SECONDS)
             return OVERHEAD + (seconds if alone else seconds / at_once)
         return OVERHEAD + self._means.get(kind, CHUNK_SECONDS)
-
-
-def done_by_kind(
-    records: Collection[Record], times: Mapping[str, tuple[int, float]]
-) -> Iterable[tuple[str, int, float]]:
-    """(kind, requests that ran, seconds) of records that ended; `times`: what handlers took."""
-    kinds = set(map(_type_of, records))
-    if not all(kinds):
-        kinds = set(map(kind_of, records))
-    for kind in kinds | times.keys():
-        yield kind, *times.get(kind, (0, 0.0))
 
 
 class TimeShares(Generic[Key]):

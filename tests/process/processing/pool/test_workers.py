@@ -96,6 +96,22 @@ def test_a_payload_that_does_harm_while_it_is_read_is_found_out(make: Make, do: 
     workers.check_effects()
 
 
+def test_others_do_not_wait_for_all_requests_of_a_type_that_kills(make: Make) -> None:
+    workers = make()
+    workers.start()
+    workers.warm()
+    workers.warm(kind="fragile.marked")
+    ids, bad = names("id"), names("bad", 4)
+    records = [workers.record(i, "") for i in ids]
+    for place, name in enumerate(bad):
+        records.insert(5 * place, workers.record(name, "exit", "fragile.marked"))
+    workers.supervisor.submit(records)
+    workers.until(lambda: not set(ids) - workers.states().keys())
+    # Else about one of them runs in each worker's life.
+    assert workers.supervisor.stats().deaths <= 2
+    workers.check_effects()
+
+
 def test_one_worker_alone_keeps_what_is_behind_slow_ones_out_of_their_transaction(
     make: Make,
 ) -> None:

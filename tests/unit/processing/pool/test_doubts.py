@@ -73,7 +73,7 @@ def test_one_whose_worker_dies_is_still_only_to_be_asked_about() -> None:
     pool = pool_with(1, "charge")
     pool.claimed(NO_ORDER, [(doubtful("a"), ASK)], 0.0)
     [chunk] = chunks(pool, 0.0)
-    pool.died(0, "signal SIGKILL", Running(chunk.number, 0, 0.0, None), 1.0)
+    pool.died(0, "signal SIGKILL", Running(chunk.number, 0, None, 0.0), 1.0)
     for action in pool.plan(10.0):
         assert isinstance(action, Spawn)
         pool.ready(action.worker)

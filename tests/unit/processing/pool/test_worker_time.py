@@ -21,7 +21,6 @@ from processing.pool.worker_time import (
     Costs,
     QueueShare,
     TimeShares,
-    done_by_kind,
 )
 from processing.settings import PoolSettings
 
@@ -234,10 +233,8 @@ def test_what_no_handler_runs_for_says_nothing_of_what_others_take() -> None:
     costs = Costs()
     costs.observe("a", 1, 0.01)
     records = [record(n, "a") for n in range(500)]
-    for measured in done_by_kind(records, {}):
-        costs.observe(*measured)
+    costs.reported(records, {})
     assert costs.of("a") == 0.01
     # One of five hundred ran.
-    for measured in done_by_kind(records, {"a": (1, 0.01)}):
-        costs.observe(*measured)
+    costs.reported(records, {"a": (1, 0.01)})
     assert costs.of("a") == pytest.approx(0.01)

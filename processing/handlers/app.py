@@ -14,7 +14,7 @@ from processing.handlers.handler import Handler
 from processing.handlers.hooks import Resources
 from processing.handlers.loading import load_app
 from processing.handlers.options import CheckedOptions, HandlerOptions, validate_type
-from processing.handlers.periodic import read_schedule
+from processing.handlers.periodic import read_schedule, refuse_payload
 from processing.handlers.request import Request
 from processing.handlers.signature import Signature, caller_locals, describe, read_signature
 from processing.handlers.tracebacks import let_go
@@ -23,6 +23,8 @@ __all__ = ["App", "load_app"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
+_ABOVE: Any = None
+"""The function of a decorator that was called for itself, which takes no arguments."""
 _log = logging.getLogger("oncepool.app")
 
 
@@ -104,14 +106,15 @@ class App:
             signature = self._declared(function, what, caller_locals())
             if topic in self.decoders:
                 raise signature.error("the topic has a decoder already; keep one of them")
-            if sum(p.required for p in signature.parameters) > 1 or not signature.parameters:
+            required = sum(p.required for p in signature.parameters)
+            if required > 1 or not signature.takes_first():
                 raise signature.error("a decoder takes one parameter, the raw message")
             self.decoders[topic] = function
             return function
 
         return register
 
-    def on_worker_start(self, function: F) -> F:
+    def on_worker_start(self, function: F = _ABOVE) -> F:
         """Run it when a worker starts. What it returns or yields is there for handlers.
 
         A mapping gives each value under its key, another object is given under the function's
@@ -122,26 +125,25 @@ class App:
         self._start.append(self._declared(function, what, caller_locals(), awaited=True))
         return function
 
-    def on_worker_stop(self, function: F) -> F:
+    def on_worker_stop(self, function: F = _ABOVE) -> F:
         """Run it when a worker stops, before the start hooks close what they opened."""
         what = "on_worker_stop"
         self._stop.append(self._declared(function, what, caller_locals(), awaited=True))
         return function
 
-    def on_terminate(self, function: F) -> F:
+    def on_terminate(self, function: F = _ABOVE) -> F:
         """Run it when a worker is about to be killed. It runs inside a signal handler: be brief."""
         self._terminate.append(self._declared(function, "on_terminate", caller_locals()))
         return function
 
-    def on_error(self, function: F) -> F:
+    def on_error(self, function: F = _ABOVE) -> F:
         """Run it when a handler has raised what is neither Reject nor Retry: for error trackers.
 
         It gets the exception first; by name or annotation `request`, and what the start hooks
         provide. It runs once a run, when that run's end is written. What it raises is logged.
         """
         signature = self._declared(function, "on_error", caller_locals(), awaited=True)
-        if not signature.parameters or signature.parameters[0].keyword_only:
-            raise signature.error("it has no parameter for the exception, which is given first")
+        signature.require_first("the exception")
         self._error.append(signature)
         return function
 
@@ -225,6 +227,7 @@ class App:
         if options.check is not None:
             what = f"check of {type!r}"
             check = read_signature(options.check, what, localns, awaited=True)
+            check.require_first("the request")
         handler = Handler(type, signature, options, check=check, batch=batch)
         self.handlers[type] = handler
         # Producers may pass the function instead of its type. Bound methods take no attributes.
@@ -239,6 +242,8 @@ class App:
         *,
         awaited: bool = False,
     ) -> Signature:
+        if function is _ABOVE:
+            raise RegistrationError(f"write @app.{what} above the function, without parentheses")
         signature = read_signature(function, what, localns, awaited=awaited)
         if self._resources is not None:
             raise signature.error(
@@ -252,6 +257,9 @@ class App:
         for handler in self.handlers.values():
             try:
                 handler.bind(resources)
+                for schedule in self.schedules.values():
+                    if schedule.type == handler.type:
+                        refuse_payload(schedule, handler)
             except RegistrationError as error:
                 wrong.append(str(error))
         if wrong:

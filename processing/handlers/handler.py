@@ -224,13 +224,8 @@ class Handler:
         )
 
     def _refuse_shape(self) -> None:
-        parameters = self.signature.parameters
         wanted = "the requests" if self.batch else "the payload"
-        if not parameters or parameters[0].keyword_only:
-            raise self.signature.error(
-                f"it has no parameter for {wanted}, which is given first; "
-                f"add one, as in `def {self.signature.name}({wanted.removeprefix('the ')}, ...)`"
-            )
+        self.signature.require_first(wanted)
         if inspect.isgeneratorfunction(self.signature.function) or inspect.isasyncgenfunction(
             self.signature.function
         ):
@@ -238,7 +233,7 @@ class Handler:
                 "it is a generator: calling it would run nothing; return the result instead of "
                 "yielding it"
             )
-        first = parameters[0]
+        first = self.signature.parameters[0]
         if first.name == "self":
             raise self.signature.error(
                 "it is a method that is not bound to an object; "

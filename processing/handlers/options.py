@@ -13,6 +13,7 @@ from pydantic.dataclasses import dataclass
 from feedback.status.status import DEFAULT_TTL
 from processing.handlers.errors import RegistrationError
 from processing.handlers.retry_policy import RetryPolicy
+from processing.handlers.signature import refuse_unfit
 from processing.handlers.validation import STRICT, refusal, unknown_option
 from processing.ipc.progress import SEATS
 
@@ -119,11 +120,21 @@ class CheckedOptions:
         try:
             options = cls(**given)  # type: ignore[arg-type]  # whole floats are taken
             options._refuse_combinations()
+            options._refuse_functions()
         except ValidationError as error:
             raise RegistrationError(f"{where}: {refusal(error, fields)}") from None
         except RegistrationError as error:
             raise RegistrationError(f"{where}: {error}") from None
         return options
+
+    def _refuse_functions(self) -> None:
+        """Those that are called with a payload; App reads the signature of `check`."""
+        for name in ("fingerprint", "coalesce", "not_before"):
+            if (function := getattr(self, name)) is not None:
+                try:
+                    refuse_unfit(function, "the payload")
+                except RegistrationError as error:
+                    raise RegistrationError(f"{name}=: {error}") from None
 
     def _refuse_combinations(self) -> None:
         if self.max_timeout is not None and self.max_timeout < (self.timeout or 0):

@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 from pydantic import BaseModel
 
 from feedback.contract.headers import check_name
 from feedback.contract.payloads import write_json
-from feedback.contract.schedule import LONGEST_SCHEDULE_NAME, MISSED, Missed, Schedule, check_cron
+from feedback.contract.schedule import (
+    LONGEST_SCHEDULE_NAME,
+    MISSED,
+    Missed,
+    Schedule,
+    check_cron,
+    tick_of,
+)
 from feedback.errors import Malformed
-from processing.handlers.errors import RegistrationError
+from processing.handlers.codec import payload_parser
+from processing.handlers.errors import InvalidPayload, RegistrationError
 from processing.handlers.handler import Handler
 from processing.handlers.signature import describe
 
@@ -57,6 +65,25 @@ def read_schedule(
     if missed not in MISSED:
         raise RegistrationError(f"{place}: missed={missed!r}: one of {', '.join(MISSED)}")
     return Schedule(name, handler.type, cron, tz, missed, body)
+
+
+def refuse_payload(schedule: Schedule, handler: Handler) -> None:
+    """Raises RegistrationError where the handler does not take what the schedule gives it.
+
+    What else a validator of the user's raises is left to the runs: it may need what is not there
+    yet.
+    """
+    parse = payload_parser(handler.type, handler.shapes()[0], None)
+    try:
+        parse(tick_of(schedule, datetime.now(UTC)).payload, "application/json")
+    except InvalidPayload as error:
+        given = "a Tick" if schedule.payload is None else "its payload="
+        raise RegistrationError(
+            f"periodic {schedule.cron!r}, {handler.place}: {given} is not what the handler takes:"
+            f" {error}; annotate its payload Tick, or give payload= as it is annotated"
+        ) from None
+    except Exception:  # noqa: BLE001 - user code
+        return
 
 
 def _payload(payload: Any) -> bytes:

@@ -67,6 +67,18 @@ class Signature:
         """Whether it is an `async def`, to be awaited, or a generator of that kind."""
         return _is_async(_called(self.function))
 
+    def takes_first(self) -> bool:
+        """Whether something can be given by place."""
+        return bool(self.parameters) and not self.parameters[0].keyword_only
+
+    def require_first(self, wanted: str) -> None:
+        """Raises RegistrationError where nothing can be given by place; `wanted` is given so."""
+        if not self.takes_first():
+            raise self.error(
+                f"it has no parameter for {wanted}, which is given first; "
+                f"add one, as in `def {self.name}({wanted.removeprefix('the ')}, ...)`"
+            )
+
     def error(self, problem: str) -> RegistrationError:
         """The error that says `problem` about this callable."""
         return RegistrationError(f"{self.place}: {problem}")
@@ -129,6 +141,27 @@ def caller_locals() -> Mapping[str, Any] | None:
     """The local names of the function that called the one that asks; None in a module."""
     frame = sys._getframe(2)  # noqa: SLF001 - a snapshot of the caller's names
     return None if frame.f_locals is frame.f_globals else dict(frame.f_locals)
+
+
+def refuse_unfit(function: Callable[..., Any], wanted: str) -> None:
+    """Raises RegistrationError where it can't be called with one value, or has to be awaited.
+
+    What a library brings may have no signature, and is taken as it is.
+    """
+    if _is_async(_called(function)):
+        raise RegistrationError(
+            f"{describe(function)} is async, and nothing awaits it here: write `def`"
+        )
+    try:
+        declared = _inspect(function)
+    except (TypeError, ValueError):
+        return
+    try:
+        declared.bind(None)
+    except TypeError:
+        raise RegistrationError(
+            f"{describe(function)} is called with {wanted} alone, and takes {declared}"
+        ) from None
 
 
 def describe(function: Callable[..., Any]) -> str:

@@ -97,7 +97,8 @@ def test_registration() -> None:
     assert app.decoders == {"legacy": decoder}
     with pytest.raises(RegistrationError, match="has a decoder already"):
         app.decoder("legacy")(decoder)
-    for wrong in (lambda: None, lambda raw, more: None):
+    wrongs: list[Any] = [lambda: None, lambda raw, more: None, lambda *, raw: None]
+    for wrong in wrongs:
         with pytest.raises(RegistrationError, match="takes one parameter, the raw message"):
             app.decoder("other")(wrong)
     with Kit(app) as kit:

@@ -215,3 +215,9 @@ def test_a_hook_that_runs_in_a_signal_handler_cannot_be_async(app: App) -> None:
 
     with pytest.raises(RegistrationError, match=r"on_terminate, hook .*it is async"):
         app.on_terminate(hook)
+
+
+@pytest.mark.parametrize("hook", ["on_worker_start", "on_worker_stop", "on_terminate", "on_error"])
+def test_a_hook_with_brackets_is_refused_in_words(hook: str) -> None:
+    with pytest.raises(RegistrationError, match=f"write @app.{hook} above the function, without"):
+        getattr(App(), hook)()  # as `@app.on_worker_start()` above a function does

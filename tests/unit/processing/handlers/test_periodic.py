@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
+from pydantic import AfterValidator, BaseModel
 
 from feedback.contract.payloads import parse_json
 from feedback.contract.schedule import Schedule, tick_of
-from processing import App, RegistrationError, Tick
+from processing import App, RegistrationError, Request, Tick
 from processing.testing import run
 
 
@@ -87,3 +88,55 @@ def test_what_is_no_handler_yet_is_told_where_to_stand() -> None:
         app.periodic("0 6 * * *")(lambda payload: None)
     with pytest.raises(RegistrationError, match="lacks its argument"):
         app.periodic(lambda payload: None)  # type: ignore[arg-type]
+
+
+class Order(BaseModel):
+    article: str
+
+
+@pytest.mark.parametrize(
+    "payload, said",
+    [
+        (None, "a Tick is not what the handler takes: the payload is no Order: article: Field req"),
+        ({"artikel": "x"}, "its payload= is not what the handler takes: .*article: Field required"),
+        (Order(article="x"), ""),
+    ],
+)
+@pytest.mark.parametrize("batch", [False, True])
+def test_a_handler_that_cannot_take_its_ticks_does_not_start(
+    payload: Any, said: str, batch: bool
+) -> None:
+    app = App()
+    schedule = app.periodic("0 6 * * *", payload=payload)
+    if batch:
+
+        @schedule
+        @app.batch_handler("stock")
+        def stock(orders: list[Request[Order]], tx: Any) -> list[Any]: ...
+
+    else:
+
+        @schedule
+        @app.handler("stock")
+        def stock_one(order: Order) -> None: ...
+
+    if not said:
+        app.start_worker()
+        return
+    with pytest.raises(RegistrationError, match=said) as caught:
+        app.start_worker()
+    assert "periodic '0 6 * * *', " in str(caught.value)
+    assert "test_periodic.py" in str(caught.value)
+
+
+def test_what_a_validator_lacks_when_the_worker_starts_is_no_mistake_of_the_schedule() -> None:
+    def look_up(article: str) -> str:
+        raise LookupError("the catalogue is not loaded yet")
+
+    app = App()
+
+    @app.periodic("0 6 * * *", payload="screw")
+    @app.handler("stock")
+    def stock(article: Annotated[str, AfterValidator(look_up)]) -> None: ...
+
+    app.start_worker()

@@ -20,6 +20,7 @@ import psutil
 from benchmarks.cpu import part_of
 from benchmarks.full_path_runs import ROOT, fill_topic, instance, place
 from benchmarks.machine import facts
+from benchmarks.options import options_of
 from benchmarks.other_tree import add_option, other_tree
 from benchmarks.report import print_table, say, write_json
 from benchmarks.services import services
@@ -58,7 +59,7 @@ def main() -> None:
     parser.add_argument("--messages", type=int, help=f"messages (default: {MESSAGES:,})")
     parser.add_argument("--workers", type=int, default=2, help="worker processes (default: 2)")
     add_option(parser)
-    options = parser.parse_args()
+    options = options_of(parser)
     count = options.messages or (300_000 if options.quick else MESSAGES)
     with other_tree(options.against) as tree, services() as stack:
         machine = facts(stack)
@@ -67,7 +68,7 @@ def main() -> None:
             found[options.against] = run(stack, options.workers, count, tree)
     for name, result in found.items():
         tell(name, count, result, machine.line)
-    if not options.quick:
+    if options.whole:
         write_json("backlog", machine, {"messages": count, "found": found})
     rates, memory = found["Oncepool"].rates, found["Oncepool"].memory
     growth = {part: row[-1] / row[0] for part, row in memory.items() if row[0] and row[-1]}

@@ -16,7 +16,7 @@ from pathlib import Path
 from benchmarks.asking import Times, asked, by_client
 from benchmarks.full_path_runs import ROOT, fill_topic, place, running
 from benchmarks.machine import facts
-from benchmarks.options import parser_of, rounds_of
+from benchmarks.options import options_of, parser_of, rounds_of
 from benchmarks.other_tree import add_option, other_tree
 from benchmarks.report import print_table, say, write_json
 from benchmarks.services import services
@@ -40,7 +40,7 @@ def main() -> None:
     parser = parser_of(__doc__, "one round, a third of the requests", ROUNDS)
     parser.add_argument("--requests", type=int, help=f"of each case (default: {REQUESTS})")
     add_option(parser)
-    options = parser.parse_args()
+    options = options_of(parser)
     rounds = rounds_of(options, ROUNDS)
     count = options.requests or (REQUESTS // 3 if options.quick else REQUESTS)
     with other_tree(options.against) as tree, services() as stack:
@@ -57,7 +57,7 @@ def main() -> None:
             found.setdefault(label, []).append(times)
             say(f"round {number + 1} of {rounds}, {label}: {times.p50:.1f} / {times.p99:.1f} ms")
     tell(found, machine.line)
-    if not options.quick:
+    if options.whole:
         write_json("beside", machine, {"requests": count, "rounds": rounds, "found": found})
     share = ratio([t.p99 for t in found[KEPT]], [t.p99 for t in found[ALONE]])
     verdict = "reached" if share.median <= AIM else "missed"

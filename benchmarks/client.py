@@ -30,7 +30,7 @@ from benchmarks.cpu import used
 from benchmarks.full_path_runs import ROOT, running
 from benchmarks.load import PAYLOAD, create_topic
 from benchmarks.machine import facts
-from benchmarks.options import parser_of, rounds_of
+from benchmarks.options import options_of, parser_of, rounds_of
 from benchmarks.report import print_table, say, write_json
 from benchmarks.services import services
 from benchmarks.spread import in_turns, ratio
@@ -260,7 +260,7 @@ def tell(
 def main() -> None:
     parser = parser_of(__doc__, "one round, a tenth of the requests", ROUNDS)
     parser.add_argument("--requests", type=int, help=f"at once (default: {REQUESTS})")
-    options = parser.parse_args()
+    options = options_of(parser)
     rounds = rounds_of(options, ROUNDS)
     count = options.requests or (REQUESTS // 10 if options.quick else REQUESTS)
     singles = max(20, count // 40)
@@ -278,7 +278,7 @@ def main() -> None:
             if side == BARE:
                 steps.append(step_times(stack, singles))
     tell(found, steps, machine.line)
-    if not options.quick:
+    if options.whole:
         results = {"requests": count, "rounds": rounds, "found": found, "steps": steps}
         write_json("client", machine, results)
 

@@ -11,7 +11,7 @@ from benchmarks.cpu import PARTS, medians
 from benchmarks.frameworks_environment import version_of
 from benchmarks.full_path_runs import place
 from benchmarks.machine import Machine, facts
-from benchmarks.options import parser_of, rounds_of
+from benchmarks.options import options_of, parser_of, rounds_of
 from benchmarks.other_tree import add_option, other_tree
 from benchmarks.report import print_table, say, write_json
 from benchmarks.services import services
@@ -71,7 +71,7 @@ class Contest:
                 having = [s for s in sides if not s.handlers or case.handler in s.handlers]
                 found[name] = self._runs(local, case, having, options.workers, rounds)
                 self._tell(name, found[name], machine, versions)
-        if not options.quick:
+        if options.whole:
             self._keep(machine, found, options.workers, rounds, versions)
         first, second = (side.name for side in sides[:2])
         ratios = [f"{name} {_ratio(one, first, second)}" for name, one in found.items()]
@@ -84,7 +84,7 @@ class Contest:
         parser.add_argument("--case", choices=self.cases, action="append", help="only this one")
         parser.add_argument("--own", action="store_true", help="no other frameworks")
         add_option(parser)
-        return parser.parse_args()
+        return options_of(parser, "workers")
 
     def _sized(self, case: Case, options: argparse.Namespace) -> Case:
         scale = options.scale or (1 / 3 if options.quick else 1)

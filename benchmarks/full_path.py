@@ -14,7 +14,7 @@ from dataclasses import replace
 
 from benchmarks.full_path_runs import bare, oncepool, plain
 from benchmarks.machine import Machine, facts
-from benchmarks.options import parser_of, rounds_of
+from benchmarks.options import options_of, parser_of, rounds_of
 from benchmarks.other_tree import add_option, other_tree
 from benchmarks.report import print_table
 from benchmarks.services import services
@@ -50,7 +50,7 @@ def main() -> None:
     parser = parser_of(__doc__, "one round, a quarter of the work", ROUNDS)
     parser.add_argument("--workers", type=int, help="worker processes of each (cores - 1)")
     add_option(parser)
-    options = parser.parse_args()
+    options = options_of(parser, "workers")
     rounds = rounds_of(options, ROUNDS)
     with other_tree(options.against) as tree, services() as stack:
         machine = facts(stack, "kafka-python")
@@ -61,7 +61,7 @@ def main() -> None:
         if tree is not None:
             sides.append(replace(sides[0], name=options.against, tree=tree))
         rates = measure(stack, HANDLERS, sides, workers, rounds)
-    tell(machine, rates, workers, rounds, whole=not options.quick)
+    tell(machine, rates, workers, rounds, whole=options.whole)
 
 
 def tell(machine: Machine, rates: Rates, workers: int, rounds: int, *, whole: bool) -> None:

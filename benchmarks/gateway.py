@@ -28,7 +28,7 @@ from benchmarks.full_path_runs import ROOT, running
 from benchmarks.http_load import call, load, until_it_answers
 from benchmarks.load import PAYLOAD, create_topic
 from benchmarks.machine import facts
-from benchmarks.options import parser_of, rounds_of
+from benchmarks.options import options_of, parser_of, rounds_of
 from benchmarks.report import print_table, say, write_json
 from benchmarks.services import services
 from benchmarks.spread import in_turns, ratio
@@ -180,7 +180,7 @@ def main() -> None:
     parser = parser_of(__doc__, "one round, a tenth of the requests", ROUNDS)
     parser.add_argument("--requests", type=int, help=f"of each method (default: {REQUESTS})")
     parser.add_argument("--connections", type=int, default=CONNECTIONS)
-    options = parser.parse_args()
+    options = options_of(parser)
     rounds = rounds_of(options, ROUNDS)
     count = options.requests or (REQUESTS // 10 if options.quick else REQUESTS)
     with services() as stack:
@@ -196,7 +196,7 @@ def main() -> None:
             rates = ", ".join(f"{method} {one.rate:,.0f}/s" for method, one in both.items())
             say(f"round {number + 1} of {rounds}, {side}: {rates}")
     tell(found, machine.line)
-    if not options.quick:
+    if options.whole:
         results = {"requests": count, "rounds": rounds, "connections": options.connections}
         write_json("gateway", machine, {**results, "found": found})
 

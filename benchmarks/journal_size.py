@@ -26,7 +26,7 @@ from benchmarks.contenders import TALLIED, Contender, Measured
 from benchmarks.cpu import medians
 from benchmarks.full_path_runs import ROOT, RunNames, place, running
 from benchmarks.machine import facts
-from benchmarks.options import parser_of, rounds_of
+from benchmarks.options import options_of, parser_of, rounds_of
 from benchmarks.other_tree import add_option, other_tree
 from benchmarks.report import print_table, say, write_json
 from benchmarks.services import services
@@ -70,7 +70,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, help=f"requests of a run (default: {COUNT:,})")
     parser.add_argument("--workers", type=int, default=2, help="worker processes (default: 2)")
     add_option(parser)
-    options = parser.parse_args()
+    options = options_of(parser)
     rounds = rounds_of(options, ROUNDS)
     count = options.count or (COUNT // 3 if options.quick else COUNT)
     sizes = options.rows or ([1_000_000] if options.quick else list(ROWS))
@@ -89,7 +89,7 @@ def main() -> None:
             found[side.name].append(measured)
             say(f"round {number + 1} of {rounds}, {side.name}: {measured.rate:,.0f} requests/s")
     tell(found, machine.line)
-    if not options.quick:
+    if options.whole:
         write_json("journal_size", machine, {"rows": sizes, "rounds": rounds, "found": found})
     last = [f"{name} {share_of(found, name)}" for name in found if name != EMPTY]
     say(f"journal_size: as a share of an empty journal: {'; '.join(last)}")

@@ -22,7 +22,7 @@ from benchmarks.contenders import Contender
 from benchmarks.full_path_runs import ROOT, RunNames, fill_topic, instance, place, running
 from benchmarks.machine import facts
 from benchmarks.membership import behind, until_shared_out
-from benchmarks.options import parser_of, rounds_of
+from benchmarks.options import options_of, parser_of, rounds_of
 from benchmarks.other_tree import add_option, other_tree
 from benchmarks.report import print_table, say, write_json
 from benchmarks.services import services
@@ -78,7 +78,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=2, help="worker processes (default: 2)")
     parser.add_argument("--idle", action="store_true", help="nothing under load")
     add_option(parser)
-    options = parser.parse_args()
+    options = options_of(parser)
     rounds = rounds_of(options, ROUNDS)
     count = options.requests or (REQUESTS // 2 if options.quick else REQUESTS)
     ways = [way for way in WAYS if not (options.idle and way.loaded)]
@@ -99,7 +99,7 @@ def main() -> None:
             found[way.name].append(times)
             say(f"round {number + 1} of {rounds}, {way.name}: {times.p50:.1f} / {times.p99:.1f} ms")
     tell(found, machine.line)
-    if not options.quick:
+    if options.whole:
         write_json("latency", machine, {"requests": count, "rounds": rounds, "found": found})
     say(
         f"latency: p50 of {CLIENT} / {AFTERNOON}: {_ratio(found, CLIENT, AFTERNOON, 'p50')}; "

@@ -1,8 +1,13 @@
-"""Options that benchmarks share: a quick run, and the number of rounds."""
+"""Options that benchmarks share: a quick run, the number of rounds, and what makes a run whole."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
+from typing import Final
+
+FREE: Final = ("rounds", "against", "own")
+"""Options that leave a run whole."""
 
 
 def parser_of(about: str, quick: str, rounds: int) -> argparse.ArgumentParser:
@@ -11,6 +16,20 @@ def parser_of(about: str, quick: str, rounds: int) -> argparse.ArgumentParser:
     parser.add_argument("--quick", action="store_true", help=quick)
     parser.add_argument("--rounds", type=int, help=f"rounds (default: {rounds})")
     return parser
+
+
+def options_of(
+    parser: argparse.ArgumentParser, *free: str, given: Sequence[str] | None = None
+) -> argparse.Namespace:
+    """The options, with `whole`: whether the run does all that it does by itself.
+
+    Only such a run may take the place of what the last one left in results/. It may have fewer
+    rounds or further sides, and the `free` options of its benchmark.
+    """
+    options = parser.parse_args(given)
+    bound = vars(options).keys() - {*FREE, *free}
+    options.whole = all(getattr(options, name) == parser.get_default(name) for name in bound)
+    return options
 
 
 def rounds_of(options: argparse.Namespace, rounds: int) -> int:

@@ -29,6 +29,7 @@ from confluent_kafka.cimpl import NewTopic
 from psycopg import sql
 
 from benchmarks.machine import facts
+from benchmarks.options import options_of
 from benchmarks.rebalance_books import Books, Owners, balance, read_effects, read_journal
 from benchmarks.rebalance_group import BenchmarkGroup
 from benchmarks.rebalance_load import Load
@@ -92,9 +93,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--protocol", choices=PROTOCOLS, action="append", help="only this one")
     parser.add_argument("--rounds", type=int, help="stretches of either kind (default: 5)")
     parser.add_argument("--rate", type=float, default=0.0, help="requests/s (default: found out)")
-    out = "for JSON and drawing; a full run has benchmarks/results, a quick one writes none"
+    out = "for JSON and drawing; a whole run has benchmarks/results, another one writes none"
     parser.add_argument("--out", type=Path, metavar="FOLDER", help=out)
-    given = parser.parse_args(arguments)
+    given = options_of(parser, "planned", "out", given=arguments)
     plan = RebalancePlan(
         rounds=given.rounds or (1 if given.quick else 5),
         kinds=_kinds(quick=given.quick, planned=given.planned),
@@ -109,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             # The same load for both, so that they can be laid side by side.
             plan = replace(plan, rate=outcomes[0].rate)
     tell(machine, outcomes)
-    if given.out or not given.quick:
+    if given.out or given.whole:
         name = "rebalance-planned" if given.planned else "rebalance"
         write(machine, outcomes, given.out or RESULTS, name)
     return 0 if all(outcome.books.balance for outcome in outcomes) else 1

@@ -25,7 +25,7 @@ import psutil
 from benchmarks.cpu import part_of
 from benchmarks.full_path_runs import ROOT, RunNames, fill_topic, place, running
 from benchmarks.machine import facts
-from benchmarks.options import parser_of, rounds_of
+from benchmarks.options import options_of, parser_of, rounds_of
 from benchmarks.other_tree import add_option, other_tree
 from benchmarks.report import print_table, say, write_json
 from benchmarks.services import services
@@ -92,7 +92,7 @@ def main() -> None:
     parser = parser_of(__doc__, "one round", ROUNDS)
     parser.add_argument("--fault", choices=FAULTS, action="append", help="only this one")
     add_option(parser)
-    options = parser.parse_args()
+    options = options_of(parser)
     rounds = rounds_of(options, ROUNDS)
     with other_tree(options.against) as tree, services() as stack:
         machine = facts(stack)
@@ -105,7 +105,7 @@ def main() -> None:
             for fault, seconds in run(stack, trees[name], list(found[name])).items():
                 found[name][fault].append(seconds)
     tell(found, machine.line)
-    if not options.quick:
+    if options.whole:
         write_json("recovery", machine, {"rounds": rounds, "found": found})
     medians = {fault: spread(all_).median for fault, all_ in found["Oncepool"].items()}
     shown = ", ".join(f"{fault} {seconds:.1f}" for fault, seconds in medians.items())

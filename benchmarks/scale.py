@@ -18,7 +18,7 @@ from benchmarks.contenders import Contender, Measured
 from benchmarks.cpu import PARTS, medians
 from benchmarks.full_path_runs import place
 from benchmarks.machine import facts
-from benchmarks.options import parser_of, rounds_of
+from benchmarks.options import options_of, parser_of, rounds_of
 from benchmarks.other_tree import add_option, other_tree
 from benchmarks.report import print_table, say, write_json
 from benchmarks.scale_model import CORES, group_rate, limits
@@ -41,7 +41,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, help=f"requests of a run (default: {COUNT:,})")
     parser.add_argument("--case", choices=CASES, action="append", help="only this one")
     add_option(parser)
-    options = parser.parse_args()
+    options = options_of(parser)
     rounds = rounds_of(options, ROUNDS)
     count = options.count or (COUNT // 3 if options.quick else COUNT)
     cases = {name: CASES[name] for name in options.case or CASES}
@@ -62,7 +62,7 @@ def main() -> None:
     }
     for name, cost in costs.items():
         tell_model(name, cost)
-    if not options.quick:
+    if options.whole:
         results = {
             "count": count, "rounds": rounds, "found": found, "costs": costs,
             "modelled": {name: modelled(cost) for name, cost in costs.items()},

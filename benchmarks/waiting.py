@@ -19,7 +19,7 @@ from psycopg import sql
 from benchmarks.full_path_runs import LONGEST, POLL, RunNames, fill_topic, instance, rate
 from benchmarks.load import PAYLOAD
 from benchmarks.machine import Machine, facts
-from benchmarks.options import parser_of, rounds_of
+from benchmarks.options import options_of, parser_of, rounds_of
 from benchmarks.other_tree import add_option, other_tree
 from benchmarks.report import print_table
 from benchmarks.services import services
@@ -49,7 +49,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=WORKERS, help="worker processes")
     parser.add_argument("--rows", type=int, help=f"rows that wait (default: {ROWS:,})")
     add_option(parser)
-    options = parser.parse_args()
+    options = options_of(parser)
     rounds = rounds_of(options, ROUNDS)
     divisor = 10 if options.quick else 1
     rows = options.rows or ROWS // divisor
@@ -62,7 +62,7 @@ def main() -> None:
             sides += [replace(s, name=f"{s.name}, {options.against}", tree=tree) for s in sides]
         machine = facts(stack)
         rates = measure(stack, HANDLERS, sides, options.workers, rounds)
-    tell(machine, rates, rows, rounds, whole=not options.quick)
+    tell(machine, rates, rows, rounds, whole=options.whole)
 
 
 def fresh(where: RunNames, handler: str, count: int) -> float:

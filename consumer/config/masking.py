@@ -12,15 +12,20 @@ from consumer.config.setting_types import OutboxRoute, dotted
 HIDDEN = "***"
 
 USER_INFO = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://)(?P<user>[^:/?#]*):(?P<password>.*)@")
+_NAME = r"(?P<name>\b\w*(?:password|secret|token)\w*\s*=\s*)"
+OPTION = re.compile(rf"{_NAME}[^\s&]+")
+"""Of a URL."""
 PAIR = re.compile(
-    r"(?P<name>\b\w*(?:password|secret|token)\w*\s*=\s*)(?:'(?:[^'\\]|\\.)*'|[^\s&]+)"
+    rf"{_NAME}(?:'(?:[^'\\]|\\.)*(?:'|$)|(?:[^\s\\]|\\.)+)(?:\s+[^\s=]+(?=\s|$))*", re.DOTALL
 )
+"""Of a libpq connection string, with the words that stand behind it in a password whose spaces are
+not escaped."""
 
 
 def mask_url(text: str) -> str:
     """A URL or libpq connection string without its passwords."""
     text = USER_INFO.sub(lambda m: f"{m['scheme']}{m['user']}:{HIDDEN}@", text)
-    return PAIR.sub(lambda m: f"{m['name']}{HIDDEN}", text)
+    return (OPTION if "://" in text else PAIR).sub(lambda m: f"{m['name']}{HIDDEN}", text)
 
 
 def mask(name: str, value: Any) -> Any:

@@ -8,13 +8,13 @@ each value came from.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping
 from typing import Any, Literal
 
 from pydantic import ByteSize, Field, PrivateAttr, field_validator, model_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from consumer.config.database_url import check_database_url
 from consumer.config.gateway_keys import GatewayKeys
 from consumer.config.masking import mask
 from consumer.config.setting_types import (
@@ -38,7 +38,6 @@ from processing.settings import CHECK_AFTER, LOCK_TIMEOUT, MAX_IN_HAND
 MIB = 1024 * 1024
 PREFIX = "ONCEPOOL_"
 DEFAULT = "default"
-_BARE_PERCENT = re.compile("%(?![0-9A-Fa-f]{2})")
 
 
 def _processors() -> int:
@@ -264,10 +263,8 @@ class Settings(BaseSettings):
     @field_validator("database_url", "outbox_database_url")
     @classmethod
     def _is_postgresql(cls, value: str) -> str:
-        if value and not value.startswith(("postgresql://", "postgres://")) and "=" not in value:
-            raise ValueError("this is neither postgresql://... nor a libpq string (host=... ...)")
-        if "://" in value and _BARE_PERCENT.search(value):  # libpq would show the password with it
-            raise ValueError("write a % of a name or a password as %25")
+        if value:
+            check_database_url(value)
         return value
 
     @field_validator("redis_url")

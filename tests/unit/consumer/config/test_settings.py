@@ -173,12 +173,15 @@ def test_an_empty_variable_counts_as_not_set() -> None:
         ("database_schema", 'x"; DROP', "should match pattern"),
         ("database_url", "mysql://h/db", "neither postgresql://"),
         ("database_url", "postgresql://u:p%ss@h/db", r"'postgresql://u:\*\*\*@h/db' .* as %25"),
+        ("database_url", "postgresql+psycopg://u:p@h/d?a=b", "neither postgresql://"),
         ("kafka_bootstrap_servers", "http://h:1", "'http://h:1' is no server's address"),
         ("kafka_bootstrap_servers", ":9092", "write host:port,host:port"),
         ("outbox_routes", '{"a": {"bootstrap_servers": "a;b"}}', "'a;b' is no server's address"),
         ("redis_url", "http://h", "none of redis://"),
         ("redis_url", "redis://:hidden@h:99999", r":\*\*\*@h:99999. .*look at host and port"),
         ("redis_url", "redis://a..b", "'a..b' is no name of a host"),
+        ("redis_url", "redis://h/prod", "path has to be the number of a database, as in redis://h"),
+        ("redis_url", "rediss://h/1/2", "path has to be the number of a database"),
         ("redis_url", "redis://h/0?db=one", "option db has to be a number, not 'one'"),
         ("redis_url", "redis://h/0?decode_responses=1", "there is no option decode_responses"),
         ("max_payload", "lots", "max_payload = 'lots'"),
@@ -401,6 +404,11 @@ def test_no_password_survives_masking(password: str) -> None:
 
 
 def test_a_libpq_string_is_masked() -> None:
+    assert mask_url(r"host=h password=ge\ heim dbname=d") == "host=h password=*** dbname=d"
+    assert mask_url("host=h password=ge&heim dbname=d") == "host=h password=*** dbname=d"
+    assert mask_url("host=h password=ge heim dbname=d") == "host=h password=*** dbname=d"
+    assert mask_url("host=h password='ge heim") == "host=h password=***"
+    assert mask_url("redis://h/0?password=x&db=1") == "redis://h/0?password=***&db=1"
     assert mask_url("host=h password='a b' dbname=d") == "host=h password=*** dbname=d"
     assert mask_url("host=h password=ab dbname=d") == "host=h password=*** dbname=d"
 

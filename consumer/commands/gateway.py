@@ -69,8 +69,9 @@ def gateway(
     if new_key_ is not None:
         _make_key(new_key_, role, type_, write)
         return
-    if write is not None:
-        raise typer.BadParameter("--write goes with --new-key")
+    for option, value in (("--role", role), ("--type", type_), ("--write", write)):
+        if value:
+            raise typer.BadParameter(f"{option} goes with --new-key")
     open_missing()
     configure(settings.log_format, settings.log_level)
     # Here, as neither a new key nor --help needs the extra.

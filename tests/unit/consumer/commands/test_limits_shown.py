@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from typer.testing import CliRunner
 
 from consumer.admin.limits import described, said_of
+from consumer.cli import app
 from processing.cluster.limits import ClusterLimits, Setting, TypeLimit
 
 TWO = [{"id": name, "types": ["t"], "at_once": {"t": 4}} for name in ("a", "b")]
@@ -39,3 +41,11 @@ def test_a_type_that_nobody_has_a_handler_for_is_named(written: str, hint: str |
     _, *odd = said_of({Setting("paused", written): 1}, ClusterLimits(), live)
     named = f"no live instance has a handler for {written!r}{hint}"
     assert odd == ([] if hint is None else [named])
+
+
+@pytest.mark.parametrize("command", [["pause", "order.*"], ["set", "order.*", "--total", "3"]])
+def test_a_pattern_is_no_type_to_limit(command: list[str]) -> None:
+    environment = {"ONCEPOOL_REDIS_URL": "redis://127.0.0.1:1"}
+    told = CliRunner().invoke(app, ["limits", *command], env=environment)
+    assert told.exit_code == 2, told.output
+    assert "a limit is for one type" in told.output

@@ -95,6 +95,16 @@ def test_a_new_key_opens_the_gateway_that_has_its_table(tmp_path: Path) -> None:
     assert CliRunner().invoke(cli.app, ["gateway", "--new-key", "a b"]).exit_code == 2
 
 
+@pytest.mark.parametrize("option", ["--role", "--type", "--write"])
+def test_options_of_a_new_key_start_no_gateway(
+    option: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("consumer.gateway.serve", lambda _: pytest.fail("it serves"))
+    given = CliRunner().invoke(cli.app, ["gateway", option, "read"])
+    assert given.exit_code == 2
+    assert f"{option} goes with --new-key" in given.output
+
+
 def _write_key(file: Path, name: str) -> Result:
     return CliRunner().invoke(cli.app, ["gateway", "--new-key", name, "--write", str(file)])
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 import tomllib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -33,14 +34,45 @@ from consumer.errors import ConfigError, WrongArgument
 FILE_NAME = "oncepool.toml"
 FILE_VARIABLE = "ONCEPOOL_CONFIG"
 
+CLOSE = 0.75
+"""How much of a name is as in another one that it is taken for."""
+ALIKE = 0.6
+"""The same of a word; below it is another word."""
+ABBREVIATED = 0.8
+"""How much a word is like one that it stands for."""
+_WORDS = re.compile(r"[_.\-]")
+
 OF_TABLES = (*GatewayKey.model_fields, *OutboxRoute.model_fields)
 """Options of the tables that are themselves the value of a setting."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:
     """A hint at the known name that is most like `name`, or nothing."""
-    close = difflib.get_close_matches(name, list(known), n=1, cutoff=0.6)
-    return f"; did you mean {close[0]}?" if close else ""
+    likeness, best = max(((_likeness(name, one), one) for one in known), default=(0.0, ""))
+    return f"; did you mean {best}?" if likeness >= CLOSE else ""
+
+
+def _likeness(name: str, known: str) -> float:
+    """From 0 to 1, word for word, so that what many names begin with makes none like another."""
+    words, others = (_WORDS.split(one.removeprefix(PREFIX)) for one in (name, known))
+    shares = [
+        sum(max(_alike(word, other) for other in those) for word in these) / len(these)
+        for these, those in ((words, others), (others, words))
+    ]
+    return sum(shares) / 2
+
+
+def _alike(word: str, other: str) -> float:
+    ratio = difflib.SequenceMatcher(None, word, other).ratio()
+    if word[:1] == other[:1] and (_is_within(word, other) or _is_within(other, word)):
+        ratio = max(ratio, ABBREVIATED)
+    return ratio if ratio >= ALIKE else 0.0
+
+
+def _is_within(word: str, other: str) -> bool:
+    """Whether its letters stand in the other one, in order: db in database."""
+    letters = iter(other)
+    return all(letter in letters for letter in word)
 
 
 class Environment(EnvSettingsSource):

@@ -11,7 +11,14 @@ import os
 from collections.abc import Mapping
 from typing import Any, Literal
 
-from pydantic import ByteSize, Field, PrivateAttr, field_validator, model_validator
+from pydantic import (
+    ByteSize,
+    Field,
+    PrivateAttr,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
 from consumer.config.database_url import check_database_url
@@ -258,6 +265,17 @@ class Settings(BaseSettings):
             raise ValueError(f"add the App's name to the module, as {module or 'module'}:app")
         if ":" in attribute or any(map(str.isspace, value)):
             raise ValueError(f"this is not module:attribute, as {module.strip()}:app")
+        return value
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _is_no_number(cls, value: object, info: ValidationInfo) -> object:
+        """True is a number in Python, and so in pydantic."""
+        if (
+            isinstance(value, bool)
+            and cls.model_fields[str(info.field_name)].annotation is not bool
+        ):
+            raise ValueError("true and false are no values of it")
         return value
 
     @field_validator("database_url", "outbox_database_url")

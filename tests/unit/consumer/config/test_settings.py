@@ -107,11 +107,16 @@ def test_tables_are_flattened(tmp_path: Path) -> None:
     [
         ("worker = 3", "worker: there is no such setting; did you mean workers?"),
         ("[kafka]\ntopic_names = 3", "kafka.topic_names: .* did you mean kafka_topic"),
+        ("workers = true", "workers = True .*true and false are no values of it"),
+        ("grace = false", "grace = False .*true and false are no values of it"),
+        ("max_payload = true", "max_payload = True .*true and false are no values of it"),
+        ("health_port = true", "health_port = True .*true and false are no values of it"),
+        ("read_again = 7", "read_again = 7 .*boolean"),
         ("[zzzzqqq]\na = 3", r"zzzzqqq: there is no such setting; remove it"),
         ('kafka_group = "a"\n[kafka]\ngroup = "b"', "kafka_group is given twice"),
     ],
 )
-def test_unknown_names_in_the_file_are_refused_with_the_nearest(
+def test_unknown_names_and_values_in_the_file_are_refused(
     tmp_path: Path, toml: str, message: str
 ) -> None:
     with pytest.raises(ConfigError, match=message):
@@ -119,8 +124,17 @@ def test_unknown_names_in_the_file_are_refused_with_the_nearest(
 
 
 def test_unknown_variables_are_refused_with_the_nearest() -> None:
-    with pytest.raises(ConfigError, match=r"ONCEPOOL_WORKER: .* did you mean ONCEPOOL_WORKERS"):
-        load(environ={"ONCEPOOL_WORKER": "3"})
+    for name, meant in (
+        ("ONCEPOOL_WORKER", "; did you mean ONCEPOOL_WORKERS?"),
+        ("ONCEPOOL_DB_URL", "; did you mean ONCEPOOL_DATABASE_URL?"),
+        ("ONCEPOOL_TOPICS", "; did you mean ONCEPOOL_KAFKA_TOPICS?"),
+        ("ONCEPOOL_REDIS_ULR", "; did you mean ONCEPOOL_REDIS_URL?"),
+        ("ONCEPOOL_KAFKA_BROKERS", ""),  # neither servers nor the brokers of `oncepool stack`
+    ):
+        with pytest.raises(ConfigError) as caught:
+            load(environ={name: "3"})
+        said = f"environment variable {name}: there is no such setting{meant}; unset it or"
+        assert str(caught.value).startswith(said)
 
 
 def test_unknown_arguments_are_refused_with_the_nearest() -> None:

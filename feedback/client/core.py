@@ -15,7 +15,7 @@ from feedback.client.closing import Closing
 from feedback.client.delivery import Deliveries
 from feedback.client.forks import watch
 from feedback.client.kafka_log import OutageLog
-from feedback.client.message import KafkaMessage, SubmitOptions, draft
+from feedback.client.message import KafkaMessage, SubmitOptions, check_seconds, draft
 from feedback.client.own_calls import OwnCalls
 from feedback.client.own_statuses import OwnStatuses
 from feedback.client.pending import Submission, Submissions, accepted
@@ -131,6 +131,8 @@ class ClientCore:
         self, submission: Submission, timeout: float | None, silence: float | None
     ) -> CallTimes:
         """Those of a call that begins now, and sends again after so much `silence`."""
+        check_seconds("timeout", timeout)
+        check_seconds("resend_after", silence)
         seconds = self._answer_within(submission) if timeout is None else timeout
         after = resend_after(seconds) if silence is None else silence
         if not (seconds > 0 and after > 0):

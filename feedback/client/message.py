@@ -156,8 +156,15 @@ def check_wait(id: object, timeout: float | None = None) -> None:
     """Raises TypeError or ValueError for what nobody can wait for, or not for so long."""
     if not isinstance(id, str):
         raise TypeError(f"a request id is text, not {id!r} ({id.__class__.__name__})")
+    check_seconds("timeout", timeout)
     if timeout is not None and math.isnan(timeout):
         raise ValueError("timeout is nan, which no clock ever reaches: give seconds, or None")
+
+
+def check_seconds(name: str, value: object) -> None:
+    """Raises TypeError in words for what is neither a number nor None."""
+    if isinstance(value, bool) or not (value is None or isinstance(value, Real)):
+        raise TypeError(f"{name} is {value!r} ({value.__class__.__name__}): it has to be seconds")
 
 
 def _resolve(type: str | Callable[..., Any]) -> tuple[str, ResultAdapter | None]:

@@ -26,6 +26,7 @@ from typing import Any, Final, Protocol
 from feedback.outbox.missing_tables import missing_named
 from feedback.outbox.steps import Rows, Statement, Steps
 
+_VENDOR: Final = "postgresql"
 NAME: Final = "added"
 """Of the one parameter, where parameters have names."""
 _MARKS: Final = {"qmark": "?", "numeric": ":1", "named": f":{NAME}"}
@@ -132,6 +133,8 @@ def _executor_of(given: Any) -> _Executor:
         )
     if "django" in roots:
         given = getattr(given, "db", given)  # of a cursor, Django's own connection
+        if (vendor := getattr(given, "vendor", _VENDOR)) != _VENDOR:
+            raise TypeError(f"the outbox needs PostgreSQL, and this is a connection to {vendor}")
     if _can(_connection_of(given), "cursor"):
         return _Executor(_connection_of(given))
     if _can(given, "execute") and _can(given, "fetchall"):

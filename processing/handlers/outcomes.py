@@ -52,13 +52,13 @@ class Reject(Exception):
 class Retry(Exception):
     """Raise it when the request cannot be done now: nothing happened, it may run again.
 
-    `after` (seconds) or `at` (aware datetime) says when, at most ten years ahead; `counts=False`
-    does not use up an attempt.
+    `after` (seconds, or a timedelta) or `at` (aware datetime) says when, at most ten years ahead;
+    `counts=False` does not use up an attempt.
     """
 
     def __init__(
         self,
-        after: float | None = None,
+        after: float | timedelta | None = None,
         *,
         at: datetime | None = None,
         reason: str = "",
@@ -66,12 +66,10 @@ class Retry(Exception):
     ) -> None:
         if after is not None and at is not None:
             raise ValueError("Retry takes after= or at=, not both")
-        if after is not None and not 0 <= after < float("inf"):
-            raise ValueError(f"Retry(after={after!r}): seconds from now, 0 or more")
-        if at is not None and at.tzinfo is None:
+        if at is not None and getattr(at, "tzinfo", None) is None:
             raise ValueError("Retry(at=) needs a time with an offset, as datetime.now(UTC) gives")
         super().__init__(reason)
-        self.after = after
+        self.after = _seconds(after)
         self.at = at
         self.reason = reason
         self.counts = counts
@@ -87,6 +85,13 @@ class Retry(Exception):
             # Milliseconds where seconds are meant lie beyond any date; a Decimal is no float.
             return now + timedelta(seconds=float(min(self.after, LONGEST_DELAY.total_seconds())))
         return self.at
+
+
+def _seconds(after: Any) -> float | None:
+    given = after.total_seconds() if isinstance(after, timedelta) else after
+    if isinstance(given, str) or (given is not None and not 0 <= given < float("inf")):
+        raise ValueError(f"Retry(after={after!r}): seconds from now, 0 or more, or a timedelta")
+    return given
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -343,4 +343,16 @@ def test_a_time_that_is_no_number_is_refused(client: Client) -> None:
         lambda: client.call("t", 1, timeout=1, resend_after=float("nan")),
     ):
         with pytest.raises(ValueError, match="timeout"):
+            ask()
+
+
+@pytest.mark.parametrize("given", ["30", timedelta(seconds=30), True])
+def test_a_time_of_another_kind_is_refused_in_words(client: Client, given: Any) -> None:
+    asks: dict[str, Callable[[], object]] = {
+        "wait": lambda: client.wait("a", given),
+        "call": lambda: client.call("t", 1, timeout=given),
+        "resend": lambda: client.call("t", 1, timeout=1, resend_after=given),
+    }
+    for ask in asks.values():
+        with pytest.raises(TypeError, match=r"(timeout|resend_after) is .*: it has to be seconds"):
             ask()

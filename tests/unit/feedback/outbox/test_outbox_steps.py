@@ -4,9 +4,11 @@ import json
 import subprocess
 import sys
 import types
+from contextlib import closing
 from typing import Any
 
 import pytest
+from django.db.utils import ConnectionHandler
 
 from feedback.errors import RequestIdInUse, UnknownSender
 from feedback.outbox.adding import add, add_many
@@ -131,3 +133,11 @@ def test_to_add_needs_no_driver_no_kafka_and_no_redis() -> None:
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert told.stdout == "set()\n"
+
+
+def test_a_connection_of_django_to_another_database_is_refused_in_words() -> None:
+    connection = ConnectionHandler(
+        {"default": {"ENGINE": "django.db.backends.sqlite3", "NAME": ":memory:"}}
+    )["default"]
+    with closing(connection), pytest.raises(TypeError, match=r"needs PostgreSQL, .* to sqlite"):
+        add(connection, "order.place", {"article": "screw"})

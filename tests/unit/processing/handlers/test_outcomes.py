@@ -58,6 +58,17 @@ def test_external_effects_are_in_doubt_unless_the_handler_says_nothing_happened(
     assert outcome_of(BaseExceptionGroup("g", [error]), "external").state == "in_doubt"
 
 
+def test_retry_takes_a_timedelta_and_says_what_it_does_not_take() -> None:
+    retry = outcome_of(Retry(after=timedelta(minutes=2))).retry
+    assert retry is not None
+    assert retry.due(NOW) == NOW + timedelta(minutes=2)
+    for after in ("5", -1, timedelta(seconds=-1), float("nan")):
+        with pytest.raises(ValueError, match=r"seconds from now, 0 or more, or a timedelta"):
+            Retry(after=after)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"Retry\(at=\) needs a time with an offset"):
+        Retry(at="2026-01-01")  # type: ignore[arg-type]
+
+
 def test_error_names_type_message_and_place() -> None:
     def broken() -> None:
         raise ValueError("the message")

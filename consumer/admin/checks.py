@@ -34,7 +34,7 @@ from processing.handlers.loading import load_app
 from processing.handlers.start_failure import explain
 try:
     app = load_app(sys.argv[1])
-    app.start_worker()
+    app.start_worker(request_timeout=float(sys.argv[2]))
 except (Exception, SystemExit) as error:
     sys.exit(explain(error))
 app.stop_worker()
@@ -128,7 +128,7 @@ def check_app(settings: Settings) -> list[Finding]:
         return [Finding("app", "wrong", hidden, "rename it")]
     try:
         done = subprocess.run(
-            [sys.executable, "-c", LOAD, settings.app],
+            [sys.executable, "-c", LOAD, settings.app, str(settings.request_timeout)],
             capture_output=True,
             text=True,
             errors="replace",

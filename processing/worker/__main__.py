@@ -142,7 +142,8 @@ class _Worker:
         app = load_app(self._settings.app)
         gc.freeze()
         gc.enable()
-        app.start_worker()
+        executor = ExecutorSettings(**self._settings.executor)
+        app.start_worker(request_timeout=executor.default_timeout)
         if spans is not None:
             spans.provide()  # where no hook of the app's has
         return app

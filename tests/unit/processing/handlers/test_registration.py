@@ -299,7 +299,11 @@ def test_several_resources_of_one_type() -> None:
         (fine, {"effect": "external", "coalesce": str}, 'coalesce= needs effect="transaction"'),
         (fine, {"done_status": False}, "done_status=False leaves no trace of a success"),
         (fine, {"window": 3}, "window and window_cap belong to coalesce="),
-        (fine, {"coalesce": str, "window": -1}, "window=-1: a number of seconds above 0"),
+        (
+            fine,
+            {"coalesce": str, "window": -1},
+            "window=-1: a number of seconds above 0",
+        ),
         (fine, {"coalesce": str, "window": 9, "window_cap": 3}, "window_cap=3 is below window=9"),
         (fine, {"fingerprint": "x"}, "fingerprint='x': a function"),
         (fine, {"timeout": 0}, "timeout=0: a number of seconds above 0"),
@@ -377,6 +381,16 @@ def test_the_cap_of_a_retry_policy_that_names_none_is_at_least_its_base() -> Non
     for given in ((3, 600, 2, 300), (3, 600, 2, 300, 0.1)):
         with pytest.raises(RegistrationError, match=r"cap=300\): a number at least 600"):
             RetryPolicy(*given)
+
+
+def test_a_max_timeout_that_is_below_the_time_out_of_the_settings() -> None:
+    app = App()
+    app.handler("pay", max_timeout=5)(fine)
+    with pytest.raises(
+        RegistrationError, match=r"max_timeout=5 is below .*request_timeout \(300\)"
+    ):
+        app.start_worker(request_timeout=300)
+    app.start_worker(request_timeout=5)
 
 
 def test_seconds_of_a_status_may_be_written_as_a_float() -> None:

@@ -15,7 +15,7 @@ from starlette.responses import Response
 
 from consumer.config.settings import Settings
 from consumer.gateway import dead_letter_api, health_api, metrics_api, operator_api, requests_api
-from consumer.gateway.events import SILENT, EventsTold, GatewayEvents
+from consumer.gateway.events import SILENT, GatewayEvents
 from consumer.gateway.guard import Guard
 from consumer.gateway.methods import HeadAsGet, allowed
 from consumer.gateway.openapi import document
@@ -72,7 +72,7 @@ def create_app(
         most_bytes=settings.max_payload,
         seconds=settings.gateway_client_timeout,
         local=made.access.open,
-        events=made.events if made.metrics is None else EventsTold(made.metrics, made.events),
+        events=made.listeners,
     )
     for kind, handler in _HANDLERS.items():
         app.add_exception_handler(kind, handler)

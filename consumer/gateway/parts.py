@@ -10,7 +10,7 @@ from consumer.config.settings import Settings
 from consumer.gateway.access import Access
 from consumer.gateway.bulk_moves import BulkMover, JournalBulkMover
 from consumer.gateway.database import DatabaseThreads
-from consumer.gateway.events import SILENT, GatewayEvents
+from consumer.gateway.events import SILENT, EventsTold, GatewayEvents
 from consumer.gateway.idempotency import KeysInFlight
 from consumer.gateway.limits_board import LimitsBoard, RedisLimitsBoard
 from consumer.gateway.operators import JournalOperator, OperatorMoves
@@ -83,6 +83,11 @@ class GatewayParts:
 
     def __post_init__(self) -> None:
         self.slots = WaitSlots(self.settings.gateway_max_waits)
+
+    @property
+    def listeners(self) -> GatewayEvents:
+        """All that hear of answers."""
+        return self.events if self.metrics is None else EventsTold(self.metrics, self.events)
 
     async def close(self) -> None:
         """Ends waits, threads and connections."""

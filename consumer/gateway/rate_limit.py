@@ -28,7 +28,7 @@ class RateLimit:
 
 
 class WaitSlots:
-    """Waits for answers, of which there are at most so many at once."""
+    """Waits for answers, or calls, of which there are at most so many at once."""
 
     def __init__(self, most: int) -> None:
         self._most = most

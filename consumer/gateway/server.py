@@ -15,21 +15,26 @@ import h11
 import uvicorn
 from fastapi import FastAPI
 from starlette.responses import Response
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from consumer.config.settings import Settings
 from consumer.errors import ConfigError, ConsumerError
 from consumer.gateway.app import create_app
+from consumer.gateway.events import SILENT, GatewayEvents
 from consumer.gateway.guard import SECURITY, is_loopback
 from consumer.gateway.parts import GatewayParts
 from consumer.gateway.problems import RETRY_AFTER, HttpProblem
+from consumer.gateway.rate_limit import WaitSlots
 from processing.ipc.end_signals import handled
 from processing.ipc.service_manager import ServiceManager
 from processing.logs import get_logger
 
 MOST_INCOMPLETE: Final = 80 * 1024
 """Bytes of a request whose headers have not ended."""
+HEALTH: Final = frozenset({"/livez", "/readyz", "/metrics"})
+HEALTH_RESERVE: Final = 16
+"""Calls of these that are answered at once beyond the bound of connections."""
 KEEP_ALIVE: Final = 15
 BACKLOG: Final = 2048
 
@@ -63,6 +68,8 @@ def configured(settings: Settings, app: FastAPI) -> uvicorn.Config:
             {
                 "seconds": settings.gateway_client_timeout,
                 "most": settings.gateway_max_connections,
+                "reserve": WaitSlots(HEALTH_RESERVE),
+                "events": app.state.parts.listeners,
             },
         ),
         ws="none",
@@ -122,11 +129,13 @@ class BoundedHttp(H11Protocol):
     which uvicorn has a timer for.
 
     And with at most so many connections, and with problem documents: for either uvicorn's own
-    answers are in plain text.
+    answers are in plain text. A gateway that is full still tells how it is.
     """
 
     seconds = 30.0
     most = 1000
+    reserve = WaitSlots(HEALTH_RESERVE)
+    events: GatewayEvents = SILENT
     _deadline: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
@@ -190,13 +199,30 @@ class BoundedHttp(H11Protocol):
 
     def _bounded(self, app: ASGIApp) -> Any:
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-            if max(len(self.connections), len(self.tasks)) > self.most:
-                app_or_problem: ASGIApp = _too_many().response()
-            else:
-                app_or_problem = app
-            await app_or_problem(scope, receive, send)
+            if max(len(self.connections), len(self.tasks)) <= self.most:
+                await app(scope, receive, send)
+                return
+            path = scope["path"].removeprefix(scope["root_path"])
+            with self.reserve.slot(wanted=path in HEALTH) as free:
+                if free:
+                    await app(scope, receive, _closing(send))
+                    return
+            # The application never hears of it.
+            self.events.answered("", scope["method"], HTTPStatus.SERVICE_UNAVAILABLE, 0.0)
+            await _too_many().response()(scope, receive, send)
 
         return answer
+
+
+def _closing(send: Send) -> Send:
+    """Sends an answer that is the last of its connection."""
+
+    async def closing(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message = {**message, "headers": [*message["headers"], (b"connection", b"close")]}
+        await send(message)
+
+    return closing
 
 
 def _no_http(why: object) -> HttpProblem:

@@ -274,8 +274,10 @@ RELAY_UP: Final = _gauge(
 # The gateway. `route` is as in its OpenAPI document
 
 GATEWAY_REQUESTS: Final = _counter(
-    "gateway_requests", "Calls answered.", "route", "method", "status", by=ShownBy.GATEWAY
-)
+    "gateway_requests",
+    "Calls answered, refusals of a full gateway among them (`none`, 503).",
+    "route", "method", "status", by=ShownBy.GATEWAY,
+)  # fmt: skip
 GATEWAY_SECONDS: Final = _histogram(
     "gateway_request_seconds", HTTP_BOUNDS, "What answers took, long polls included.", "route",
     by=ShownBy.GATEWAY,

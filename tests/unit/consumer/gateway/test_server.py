@@ -17,6 +17,7 @@ from consumer.config.settings import Settings
 from consumer.errors import ConfigError, ConsumerError
 from consumer.gateway import serve
 from consumer.gateway.guard import is_loopback
+from consumer.gateway.readiness import Prober, Readiness
 from consumer.gateway.server import BoundedHttp, GatewayServer, configured
 from tests.support.gateway import GatewayBench, key
 
@@ -218,24 +219,58 @@ def test_an_answer_waits_for_no_acknowledgement(monkeypatch: pytest.MonkeyPatch)
     assert options == [1]
 
 
-def test_who_connects_when_too_many_are_is_told_when_to_come_again() -> None:
+ASK = b"GET %b HTTP/1.1\r\nHost: localhost\r\n\r\n"
+
+
+def test_who_connects_when_too_many_are_is_told_when_to_come_again_and_counted() -> None:
     async def crowd(host: str, port: int) -> None:
-        ask = b"GET /livez HTTP/1.1\r\nHost: localhost\r\n\r\n"
         kept, writer = await asyncio.open_connection(host, port)
-        writer.write(ask)
+        writer.write(ASK % b"/livez")
         await kept.readuntil(b"ok\n")
-        more, other = await asyncio.open_connection(host, port)
-        other.write(ask)
-        head, _, body = (await more.read()).partition(b"\r\n\r\n")
+        head, body = await _last(host, port, ASK % b"/requests/k")
         assert head.startswith(b"HTTP/1.1 503 ")
-        assert b"retry-after: 5" in head.lower()
+        assert b"retry-after: 5" in head
         assert json.loads(body)["type"] == "urn:oncepool:problem:unavailable"
-        other.close()
-        writer.write(ask)
+        writer.write(ASK % b"/livez")
         await kept.readuntil(b"ok\n")
         writer.close()
 
-    _serving(crowd, gateway_max_connections=1)
+    bench = _serving(crowd, gateway_max_connections=1)
+    assert bench.answers == [("/livez", "GET", 200), ("", "GET", 503), ("/livez", "GET", 200)]
+
+
+@pytest.mark.parametrize("root", ["", "/once"])
+def test_a_full_gateway_still_tells_how_it_is(root: str) -> None:
+    async def full(host: str, port: int) -> None:
+        taken = [await asyncio.open_connection(host, port) for _ in range(40)]
+        for path, said in ((b"/livez", b"ok\n"), (b"/readyz", b"ok\n"), (b"/metrics", b"# HELP")):
+            head, body = await _last(host, port, ASK % path)
+            assert head.startswith(b"HTTP/1.1 200 "), path
+            assert body.startswith(said)
+            assert b"connection: close" in head
+        for _, writer in taken:
+            writer.close()
+
+    _serving(full, gateway_max_connections=1, gateway_root_path=root)
+
+
+def test_looks_at_a_full_gateway_have_a_bound_of_their_own() -> None:
+    bench, going_on = GatewayBench(gateway_max_connections=1), asyncio.Event()
+
+    async def slow() -> None:
+        await going_on.wait()
+
+    bench.parts.readiness = Readiness([Prober("slow", needed=True, ask=slow)])
+
+    async def crowd(host: str, port: int) -> None:
+        asked = [asyncio.create_task(_last(host, port, ASK % b"/readyz")) for _ in range(25)]
+        refused, _ = await asyncio.wait(asked, return_when=asyncio.FIRST_COMPLETED)
+        assert (await refused.pop())[0].startswith(b"HTTP/1.1 503 ")
+        going_on.set()
+        heads = [head for head, _ in await asyncio.gather(*asked)]
+        assert any(head.startswith(b"HTTP/1.1 200 ") for head in heads)
+
+    _serving(crowd, bench)
 
 
 def test_a_service_manager_hears_of_start_life_and_end(
@@ -258,8 +293,12 @@ def test_a_service_manager_hears_of_start_life_and_end(
             heard = manager.recv(4096)
 
 
-def _serving(script: Callable[[str, int], Awaitable[None]], **settings: Any) -> None:
-    bench = GatewayBench(**settings)
+def _serving(
+    script: Callable[[str, int], Awaitable[None]],
+    bench: GatewayBench | None = None,
+    **settings: Any,
+) -> GatewayBench:
+    bench = bench or GatewayBench(**settings)
 
     async def play() -> None:
         with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -275,6 +314,18 @@ def _serving(script: Callable[[str, int], Awaitable[None]], **settings: Any) -> 
             await play()
 
     asyncio.run(bounded())
+    return bench
+
+
+async def _last(host: str, port: int, ask: bytes) -> tuple[bytes, bytes]:
+    """The head, in small letters but for the first line, and the body of a connection's answer."""
+    reader, writer = await asyncio.open_connection(host, port)
+    writer.write(ask)
+    async with asyncio.timeout(20):
+        head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    first, _, rest = head.partition(b"\r\n")
+    return first + b"\r\n" + rest.lower(), body
 
 
 async def _answered_early(

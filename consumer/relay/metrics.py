@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
@@ -22,12 +21,15 @@ from feedback.metrics.names import (
 )
 from feedback.outbox.relay.depth import OutboxDepth
 from feedback.outbox.relay.loop import LoopState
+from processing.logs import get_logger
 
 LOOK_EVERY: Final = 15.0
 """Seconds between two looks at the outbox, while somebody scrapes."""
 
 Depths = Mapping[str, Sequence[OutboxDepth]]
 """By sender."""
+
+log = get_logger("oncepool.relay")
 
 
 class RelayMetrics:
@@ -51,8 +53,12 @@ class RelayMetrics:
         self._lock = threading.Lock()
         # All below is guarded by _lock.
         self._due = float("-inf")
-        self._read = 0.0
         self._depths: Depths = {}
+        """What was open when it was looked at."""
+        self._read = clock()
+        """When that was; before the first time, since when nobody has looked."""
+        self._given_up = False
+        """The last look has failed."""
 
     def text(self) -> bytes:
         """The answer to a scrape."""
@@ -76,24 +82,30 @@ class RelayMetrics:
     def _look_now(self) -> None:
         depths: Depths | None = None
         try:
+            depths = self._look()
+        except OncepoolError as error:
             # Where it is away relay_up says so, and the age of what is shown.
-            with contextlib.suppress(OncepoolError):
-                depths = self._look()
+            if not self._given_up:
+                log.warning("a look at the outbox for metrics failed; its figures grow old",
+                            error=str(error))  # fmt: skip
         finally:
             with self._lock:
                 now = self._clock()
                 self._due = now + LOOK_EVERY
+                self._given_up = depths is None
                 if depths is not None:
                     self._depths, self._read = depths, now
 
     def _of_outbox(self) -> list[MetricFamily]:
+        """The age is there from the start: what can't be read must be seen after a restart, too."""
+        age = one(OUTBOX_AGE, self._clock() - self._read)
         if not self._depths:
-            return []
+            return [age]
         rows = [(sender, row) for sender, rows in self._depths.items() for row in rows]
         return [
             family(OUTBOX_ROWS, {(sender, row.state): float(row.number) for sender, row in rows}),
             family(OUTBOX_OLDEST, {(sender, row.state): row.oldest for sender, row in rows}),
-            one(OUTBOX_AGE, self._clock() - self._read),
+            age,
         ]
 
 

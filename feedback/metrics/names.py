@@ -235,7 +235,10 @@ JOURNAL_OLDEST: Final = _gauge(
     " The same from each instance.",
     "what",
 )
-JOURNAL_AGE: Final = _gauge("journal_read_age_seconds", "Since the journal was looked at.")
+JOURNAL_AGE: Final = _gauge(
+    "journal_read_age_seconds",
+    "Since the journal was looked at; before the first time, since the process began.",
+)
 
 # The relay. `sender` is one of its settings
 
@@ -252,7 +255,9 @@ OUTBOX_OLDEST: Final = _gauge(
     "sender", "state", by=ShownBy.RELAY,
 )  # fmt: skip
 OUTBOX_AGE: Final = _gauge(
-    "outbox_read_age_seconds", "Since the outbox was looked at.", by=ShownBy.RELAY
+    "outbox_read_age_seconds",
+    "Since the outbox was looked at; before the first time, since the relay began.",
+    by=ShownBy.RELAY,
 )
 RELAY_SENT: Final = _counter(
     "relay_sent", "Rows that brokers have confirmed, each send of a row.", "sender",

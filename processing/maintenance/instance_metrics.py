@@ -23,6 +23,7 @@ from feedback.metrics.names import (
     STATUS_WRITES_DROPPED,
 )
 from processing.ipc.frames import Measurements
+from processing.logs import get_logger
 from processing.maintenance.health import Health
 from processing.maintenance.main_metrics import MainMetrics
 from processing.maintenance.request_metrics import RequestMetrics
@@ -31,6 +32,8 @@ LOOK_EVERY: Final = 15.0
 """Seconds between two looks at the journal."""
 ASKED_WITHIN: Final = 120.0
 """Seconds since somebody has scraped; without anybody the journal is left alone."""
+
+log = get_logger("oncepool.maintenance")
 
 
 class InstanceMetrics:
@@ -58,8 +61,12 @@ class InstanceMetrics:
         self._requests = RequestMetrics()
         self._main = MainMetrics()
         self._dropped_by_workers = 0
-        self._journal: tuple[float, Sequence[OpenRows]] | None = None
-        """When it was looked at, and what stood there."""
+        self._rows: Sequence[OpenRows] = ()
+        """What stood in the journal when it was looked at."""
+        self._read = clock()
+        """When that was; before the first time, since when nobody has looked."""
+        self._given_up = False
+        """The last look took too long."""
         self._asked = self._looked = float("-inf")
 
     def count(self, counts: AnyCounts) -> None:
@@ -90,8 +97,11 @@ class InstanceMetrics:
         """What stands in the journal now; None where to look took too long."""
         with self._lock:
             self._looked = self._clock()
+            spell, self._given_up = self._given_up, rows is None
             if rows is not None:
-                self._journal = (self._looked, rows)
+                self._rows, self._read = rows, self._looked
+        if rows is None and not spell:
+            log.warning("a look at the journal for metrics took too long; its figures grow old")
 
     def text(self) -> bytes:
         """The answer to a scrape."""
@@ -117,13 +127,15 @@ class InstanceMetrics:
             ]
 
     def _of_journal(self) -> list[MetricFamily]:
-        if self._journal is None:
-            return []
-        at, rows = self._journal
+        """The age is there from the start: what can't be read must be seen after a restart, too."""
+        age = one(JOURNAL_AGE, self._clock() - self._read)
+        if not self._rows:
+            return [age]
+        oldest = {row.what: row.oldest for row in self._rows if row.oldest is not None}
         return [
-            by_label(JOURNAL_ROWS, {row.what: float(row.number) for row in rows}),
-            by_label(JOURNAL_OLDEST, {r.what: r.oldest for r in rows if r.oldest is not None}),
-            one(JOURNAL_AGE, self._clock() - at),
+            by_label(JOURNAL_ROWS, {row.what: float(row.number) for row in self._rows}),
+            by_label(JOURNAL_OLDEST, oldest),
+            age,
         ]
 
 

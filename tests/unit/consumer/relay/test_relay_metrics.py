@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
 
 import pytest
 
+from consumer.relay import metrics as relay_metrics
 from consumer.relay.metrics import LOOK_EVERY, Depths, RelayMetrics
 from feedback.errors import OncepoolError
 from feedback.outbox.relay.loop import LoopState
@@ -96,19 +98,32 @@ def test_a_look_that_could_not_be_started_is_made_at_a_later_scrape(looks: Looks
 
 
 def test_an_outbox_that_is_away_is_not_asked_at_each_scrape_and_its_figures_age(
-    looks: Looks,
+    looks: Looks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    told: list[str] = []
+
+    def warning(event: str, *, error: str) -> None:
+        told.append(error)
+
+    monkeypatch.setattr(relay_metrics, "log", SimpleNamespace(warning=warning))
     looks.away = True
-    assert not any("outbox" in one.metric.name for one in looks.metrics.families())
-    looks.metrics.families()
+    shown = looks.metrics.families()
+    names = [one.metric.name for one in shown if "outbox" in one.metric.name]
+    assert names == ["oncepool_outbox_read_age_seconds"]
+    looks.now += LOOK_EVERY - 1
+    shown = looks.metrics.families()
+    assert values(shown, "oncepool_outbox_read_age_seconds") == {(): LOOK_EVERY - 1}
     assert looks.number == 1
+    looks.now += 1
+    looks.metrics.families()
+    assert (looks.number, told) == (2, ["away"])  # once until it is read again
     looks.away = False
     looks.now += LOOK_EVERY
     looks.metrics.families()
     looks.away = True
     looks.now += LOOK_EVERY
     shown = looks.metrics.families()
-    assert looks.number == 3
+    assert (looks.number, told) == (4, ["away", "away"])
     assert values(shown, "oncepool_outbox_rows")["default", "unsent"] == 3
     assert values(shown, "oncepool_outbox_read_age_seconds") == {(): LOOK_EVERY}
 
@@ -116,12 +131,12 @@ def test_an_outbox_that_is_away_is_not_asked_at_each_scrape_and_its_figures_age(
 def test_no_scrape_waits_for_a_look_and_there_is_one_at_a_time(looks: Looks) -> None:
     looks.later = []
     for _ in range(3):
-        assert not any("outbox" in one.metric.name for one in looks.metrics.families())
+        assert not any("outbox_rows" in one.metric.name for one in looks.metrics.families())
         looks.now += 2 * LOOK_EVERY
     (work,) = looks.later
     work()
     looks.later = []
-    assert any("outbox" in one.metric.name for one in looks.metrics.families())
+    assert any("outbox_rows" in one.metric.name for one in looks.metrics.families())
     assert looks.later == []  # the next one is due LOOK_EVERY after this one's end
     looks.now += LOOK_EVERY
     looks.metrics.families()
@@ -137,4 +152,4 @@ def test_a_look_that_fails_in_an_unknown_way_is_not_the_last(looks: Looks) -> No
         looks.metrics.families()
     looks.metrics._look = looks.look
     looks.now += LOOK_EVERY
-    assert any("outbox" in one.metric.name for one in looks.metrics.families())
+    assert any("outbox_rows" in one.metric.name for one in looks.metrics.families())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from feedback.metrics.durations import RUN, Durations
 from processing.ipc.frames import Counts, Report
+from processing.maintenance import instance_metrics
 from processing.maintenance.health import Health
 from processing.maintenance.instance_metrics import ASKED_WITHIN, LOOK_EVERY, InstanceMetrics
 from processing.maintenance.main_metrics import CLOSED_BY, MOST_CAUSES, MainMetrics
@@ -118,7 +120,7 @@ def test_the_journal_is_looked_at_while_somebody_asks(
     metrics: InstanceMetrics, clock: Clock
 ) -> None:
     assert not metrics.wants_journal
-    assert not any("journal" in one.metric.name for one in metrics.families())
+    assert not any("journal_rows" in one.metric.name for one in metrics.families())
     assert metrics.wants_journal
     metrics.journal(JOURNAL)
     assert not metrics.wants_journal
@@ -138,6 +140,24 @@ def test_the_journal_is_looked_at_while_somebody_asks(
     assert values(shown, "oncepool_journal_read_age_seconds") == {(): LOOK_EVERY + 7.0}
     clock.now += ASKED_WITHIN + 1.0
     assert not metrics.wants_journal
+
+
+def test_a_journal_that_was_never_read_in_time_shows_by_the_age_of_the_process(
+    metrics: InstanceMetrics, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    told: list[str] = []
+    monkeypatch.setattr(instance_metrics, "log", SimpleNamespace(warning=told.append))
+    for _ in range(3):
+        metrics.journal(None)
+        clock.now += LOOK_EVERY
+        shown = metrics.families()
+        names = [one.metric.name for one in shown if "journal" in one.metric.name]
+        assert names == ["oncepool_journal_read_age_seconds"]
+    assert values(shown, "oncepool_journal_read_age_seconds") == {(): 3 * LOOK_EVERY}
+    assert len(told) == 1  # until it is read again
+    metrics.journal(JOURNAL)
+    metrics.journal(None)
+    assert len(told) == 2
 
 
 def test_a_silent_main_process_shows_by_the_age_of_what_it_said(clock: Clock) -> None:

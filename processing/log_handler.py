@@ -37,7 +37,39 @@ def handler_for(stream: TextIO) -> logging.Handler:
     return UnblockedHandler(descriptor, write, stream.encoding or "utf-8")
 
 
-class WaitingHandler(logging.StreamHandler[TextIO]):
+class _Legible(logging.Handler):
+    """Has a line for each record, also where its arguments do not go with its message."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """The record's line; one that says what is wrong with it where it can't be made."""
+        try:
+            return super().format(record)
+        except Exception as error:  # noqa: BLE001 - of whatever a caller has passed
+            return super().format(_as_it_stands(record, error))
+
+
+def _as_it_stands(record: logging.LogRecord, error: Exception) -> logging.LogRecord:
+    """The record with its message as a text without arguments."""
+    more = {
+        "arguments": _shown(record.args),
+        "not_formatted": _shown(error),
+        "at": f"{record.pathname}:{record.lineno}",
+    }
+    text = record.msg if isinstance(record.msg, str) else _shown(record.msg)
+    return logging.getLogger(record.name).makeRecord(
+        record.name, record.levelno, record.pathname, record.lineno, text, (), record.exc_info,
+        extra=more,
+    )  # fmt: skip
+
+
+def _shown(value: object) -> str:
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001 - as above
+        return object.__repr__(value)
+
+
+class WaitingHandler(_Legible, logging.StreamHandler[TextIO]):
     """Lines to a file."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 - logging's name
@@ -46,7 +78,7 @@ class WaitingHandler(logging.StreamHandler[TextIO]):
             super().handleError(record)
 
 
-class UnblockedHandler(logging.Handler):
+class UnblockedHandler(_Legible):
     """Lines to a pipe, a terminal or a socket."""
 
     def __init__(self, descriptor: int, write: Write, encoding: str = "utf-8") -> None:

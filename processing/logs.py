@@ -2,7 +2,8 @@
 
 structlog's lines and the standard library's (psycopg, redis, a handler's own) take the same way, so
 they look alike and obey one level. Fields bound by `bound` are added to whatever is logged inside
-it; so are the id and type of the request that runs, in lines of user code too.
+it; so are the id and type of the request that runs, in lines of user code too. What such a line
+gives under a name of ours stands under `extra_` and that name.
 """
 
 from __future__ import annotations
@@ -42,12 +43,35 @@ Not `bound`, as it is said for each request and costs a tenth of that.
 """
 
 
+_OURS = frozenset({"timestamp", "level", "message", "logger", "process"})
+"""Fields that each line has."""
+_OF_RECORDS = frozenset({*logging.makeLogRecord({}).__dict__, "message", "asctime"})
+"""What a line of the standard library's consists of, beside its extras."""
+
+
+def _aside(event: EventDict, name: str) -> None:
+    """Makes room for a field of ours: what somebody else has put there stands beside it."""
+    event[f"extra_{name}"] = event.pop(name)
+
+
+def _add_extras(_logger: Any, _method: str, event: EventDict) -> EventDict:
+    """What the standard library's callers gave as `extra`, and what all gave under our names."""
+    record: logging.LogRecord | None = event.get("_record")
+    if record is not None:
+        for name, value in record.__dict__.items():
+            if name not in _OF_RECORDS:
+                event[f"extra_{name}" if name in event else name] = value
+    for name in _OURS & event.keys():
+        _aside(event, name)
+    return event
+
+
 def _add_running(_logger: Any, _method: str, event: EventDict) -> EventDict:
     if (runs := RUNNING.get()) is not None:
-        request_id, kind = runs
-        if request_id is not None:
-            event.setdefault("request_id", request_id)
-        event.setdefault("type", kind)
+        for name, value in zip(("request_id", "type"), runs, strict=True):
+            if value is not None and event.setdefault(name, value) != value:
+                _aside(event, name)
+                event[name] = value
     return event
 
 
@@ -72,10 +96,10 @@ def configure(
     stream = sys.stderr if stream is None else stream
     shared: list[Processor] = [
         structlog.contextvars.merge_contextvars,
+        _add_extras,
         _add_running,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
-        structlog.stdlib.ExtraAdder(),
         structlog.processors.TimeStamper(fmt="iso", utc=True),
         structlog.processors.StackInfoRenderer(),
     ]

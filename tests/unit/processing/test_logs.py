@@ -9,7 +9,7 @@ import orjson
 import pytest
 
 from consumer.intake.kafka_log import librdkafka_logger
-from processing.logs import RateLimited, bound, configure, get_logger
+from processing.logs import RUNNING, RateLimited, bound, configure, get_logger
 from tests.support.clock import Clock
 
 
@@ -70,6 +70,84 @@ def test_bound_fields_are_in_everything_that_is_logged_inside() -> None:
     assert theirs["message"] == "theirs 1"
     assert theirs["type"] == "payment.create"
     assert "request_id" not in outside
+
+
+FORGED: dict[str, Any] = {
+    "request_id": "forged",
+    "type": "card",
+    "logger": "L",
+    "timestamp": "T",
+    "level": 3,
+}
+
+
+@pytest.fixture
+def in_a_run() -> Iterator[None]:
+    token = RUNNING.set(("r-1", "pay"))
+    yield
+    RUNNING.reset(token)
+
+
+@pytest.mark.usefixtures("in_a_run")
+@pytest.mark.parametrize("of", ["standard library", "structlog"])
+def test_what_a_handler_logs_under_names_of_ours_stands_beside_them(of: str) -> None:
+    stream = io.StringIO()
+    configure("json", "info", process="worker-2", stream=stream)
+
+    if of == "structlog":
+        get_logger("shop").warning("paid", **FORGED, process="p", message="m", amount=5)
+        more = {"extra_process": "p", "extra_message": "m"}
+    else:
+        given = {**FORGED, "event": "declined", "_record": "r"}
+        logging.getLogger("shop").warning("paid", extra={**given, "amount": 5})
+        more = {"extra_event": "declined", "extra__record": "r"}
+
+    (line,) = lines(stream)
+    del line["timestamp"]
+    assert line == {
+        "level": "warning", "message": "paid", "logger": "shop", "process": "worker-2",
+        "request_id": "r-1", "type": "pay", "amount": 5,
+        **{f"extra_{name}": value for name, value in FORGED.items()}, **more,
+    }  # fmt: skip
+
+
+def test_outside_a_run_nothing_of_ours_is_in_the_way_of_an_id_and_a_type() -> None:
+    stream = io.StringIO()
+    configure("json", "info", stream=stream)
+
+    given = {"name": "a", "msg": "x", "levelno": 30, "levelname": "WARNING"}
+    record = logging.makeLogRecord({**given, "request_id": "r", "type": "card"})
+    logging.Formatter().format(record)  # as another handler has done before
+    logging.getLogger().handle(record)
+
+    (line,) = lines(stream)
+    assert (line["request_id"], line["type"], line["message"]) == ("r", "card", "x")
+    assert not [name for name in line if name.startswith("extra_")]
+
+
+class Unspeakable:
+    def __str__(self) -> str:
+        raise ValueError("no text")
+
+    __repr__ = __str__
+
+
+def test_what_can_not_be_formatted_is_one_line_with_its_arguments() -> None:
+    stream = io.StringIO()
+    configure("json", "info", stream=stream)
+
+    log = logging.getLogger("shop")
+    with bound(trace_id="t"):
+        log.warning("%s %s", "a")  # noqa: PLE1206 - what this is about
+    log.info("%s", Unspeakable())
+    log.info(Unspeakable())
+
+    wrong, *silent = lines(stream)
+    assert (wrong["message"], wrong["arguments"]) == ("%s %s", "('a',)")
+    assert (wrong["level"], wrong["logger"], wrong["trace_id"]) == ("warning", "shop", "t")
+    assert "not enough arguments" in wrong["not_formatted"]
+    assert wrong["at"].startswith(f"{__file__}:")
+    assert [line["message"][:1] for line in silent] == ["%", "<"]
 
 
 def test_one_level_for_both_ways_of_logging() -> None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 from feedback.contract.record import NOWHERE, Record, claim_token
 from feedback.contract.schedule import Schedule, StoredSchedule, TickRequest, decide, tick_of
-from feedback.contract.states import MOST_LOST_CLAIMS, SCHEDULED, State
+from feedback.contract.states import MOST_LOST_CLAIMS, SCHEDULED, DeadLetterReason, State
 from feedback.journal.claimed_rows import DoubtfulRow, record_of
 from feedback.journal.claims import LEASE
 from feedback.journal.coalescing import Key, Started
@@ -103,10 +103,12 @@ class MemoryJournal:
     # Dead letters
 
     def add_letter(self, letter: DeadLetter, now: datetime) -> None:
-        """Keeps a message that cannot be a request, once."""
+        """Keeps a message that cannot be a request, once; so a conflict that is sent again."""
         row = letter.columns() | {"request_id": letter.request_id, "at": now}
-        same = ("topic", "partition", "offset", "produced")
-        known = any(all(one[n] == row[n] for n in same) for one in self.letters)
+        sames = [("topic", "partition", "offset", "produced")]
+        if letter.reason is DeadLetterReason.CONFLICT:
+            sames.append(("request_id", "reason", "detail", "payload"))
+        known = any(all(one[n] == row[n] for n in same) for one in self.letters for same in sames)
         if not known and not self.dead:
             self.letters.append(row | {"id": len(self.letters) + 1})
 

@@ -36,6 +36,15 @@ def another_payload_under_its_id(world: World) -> Any:
     return {"a": ("done", "ok")}
 
 
+def conflicts_that_are_sent_again(world: World) -> Any:
+    world.send("once", {"n": 1}, request_id="a")
+    world.run()
+    for payload in ({"n": 2}, {"n": 2}, {"n": 3}, {"n": 2}):
+        world.send("once", payload, request_id="a")
+        world.run()
+    return {"a": ("done", "ok")}
+
+
 def failed_and_sent_again(world: World) -> Any:
     world.send("once", {"fail": 1}, request_id="a")
     world.run()
@@ -246,7 +255,8 @@ def with_a_fingerprint_of_its_own(world: World) -> Any:
 
 
 SCENARIOS: list[Scenario] = [
-    done_and_sent_again, sent_twice_at_once, another_payload_under_its_id, failed_and_sent_again,
+    done_and_sent_again, sent_twice_at_once, another_payload_under_its_id,
+    conflicts_that_are_sent_again, failed_and_sent_again,
     done_at_the_second_attempt, between_two_attempts, all_attempts_used_up, asked_for_another_try,
     refused, of_an_unknown_type, delayed, expired, with_follow_ups, of_one_reference,
     pure_computation, calls_outside, asked_about_by_the_clock, in_a_batch, no_request_at_all,

@@ -109,8 +109,11 @@ async def do(request: Request, sent: FormHere) -> Response:
     else:
         outcome = await _moved(places, lambda one: operator.retry_dead(one, by, *new))
     who.pages.services.forget()
-    return page(request, who, "moved.html", 503 if outcome.problem else 200,
-                title=WORDS[action], outcome=outcome, back=form.one("back"), shown=100)  # fmt: skip
+    letters = {place.name for place in places if place.kind == "message"}
+    return page(
+        request, who, "moved.html", 503 if outcome.problem else 200, title=WORDS[action],
+        outcome=outcome, letters=letters, back=form.one("back"), shown=100,
+    )  # fmt: skip
 
 
 async def _moved(

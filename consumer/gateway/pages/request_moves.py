@@ -91,7 +91,7 @@ async def do(request: Request, sent: FormHere) -> Response:
     who.pages.services.forget()
     return page(
         request, who, "moved.html", 503 if outcome.problem else 200, title=WORDS[choice.action],
-        outcome=outcome, back=form.one("back"), shown=100,
+        outcome=outcome, letters=(), back=form.one("back"), shown=100,
     )  # fmt: skip
 
 

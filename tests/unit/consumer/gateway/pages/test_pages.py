@@ -6,10 +6,13 @@ from fastapi import FastAPI
 
 from consumer.admin.journal import JournalUnreachable
 from consumer.admin.moving import Ending
+from consumer.gateway.operators import OperatorAnswer
 from consumer.gateway.pages.journal_pages import MOST_CHOSEN
 from consumer.gateway.path_names import in_path
 from feedback.contract.states import State
+from feedback.operations.dead_letter_actions import DEAD_LETTER
 from feedback.operations.dead_letters import DeadLetterRef
+from feedback.operations.explanations import Refusal
 from feedback.operations.request_actions import By
 from feedback.operations.statistics import Figures
 from processing.cluster.limits import Setting
@@ -190,6 +193,37 @@ def test_many_are_moved_after_their_number_was_asked_about() -> None:
         assert "or they have run meanwhile" in later
         assert "r1 (dead, run 3)" in later
         assert len(bench.mover.asked) == count
+
+    bench.run(scenario)
+
+
+def test_messages_that_were_moved_lead_to_their_own_pages() -> None:
+    bench = made()
+    bench.pages_journal.refs = [DeadLetterRef("message", "3"), DeadLetterRef("message", "4")]
+    bench.operator.answer = OperatorAnswer(
+        {"id": "3", "from_state": DEAD_LETTER, "state": "dropped"}
+    )
+    letter, request = ('href="/ui/dead-letters/3"', 'href="/ui/requests/3"')
+
+    async def scenario(http: httpx.AsyncClient) -> None:
+        page = (await http.get("/ui/dead-letters/3")).text
+
+        async def moved(action: str) -> str:
+            asked = {"token": token(page), "action": action, "all": "1", "reason": "malformed"}
+            asking = (await http.post("/ui/dead-letters/ask", data=asked)).text
+            return (await http.post("/ui/dead-letters/do", data=fields(asking))).text
+
+        dropped = await moved("drop")  # nothing of it is left to be looked at
+        assert "<li>3: dead_letter" in dropped
+        assert request not in dropped
+        bench.operator.answer = OperatorAnswer(refusal=Refusal("3", DEAD_LETTER, "is no request"))
+        refused = await moved("retry")
+        assert (letter in refused, request in refused) == (True, False)
+        bench.operator.breaks, bench.operator.breaks_at = JournalUnreachable("away"), 0
+        unsure = await moved("drop")
+        assert (letter in unsure, request in unsure) == (True, False)
+        bench.operator.answer = OperatorAnswer({"id": "3", "from_state": "x", "state": "waiting"})
+        assert request in await moved("retry")  # the request that was made of it
 
     bench.run(scenario)
 

@@ -19,13 +19,14 @@ def new(folder: Path, *options: str) -> Result:
 
 
 @pytest.mark.long  # runs pytest
-def test_its_tests_pass(tmp_path: Path) -> None:
-    folder = tmp_path / "web-shop"
+@pytest.mark.parametrize("name", ["web-shop", "test-app"])  # the second as a file of its tests
+def test_its_tests_pass(tmp_path: Path, name: str) -> None:
+    folder, package = tmp_path / name, name.replace("-", "_")
     made = new(folder)
     assert made.exit_code == 0, made.output
     there = {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file()}
-    places = {place.format(package="web_shop") for place in PLACES.values()}
-    assert there == places | {"web_shop/__init__.py", ".gitignore"}
+    places = {place.format(package=package) for place in PLACES.values()}
+    assert there == places | {f"{package}/__init__.py", ".gitignore"}
     done = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
          "-p", "no:schemathesis", "-p", "no:hypothesispytest"],

@@ -179,8 +179,9 @@ class Settings(BaseSettings):
     """Address of the gateway; without gateway_keys only one of this machine."""
     gateway_port: int = Field(8080, ge=0, le=65535)
     """Port of the gateway; 0 takes a free one."""
-    gateway_root_path: str = Field("", pattern="^(/[^\\s/?#]+)*$")
-    """What a proxy before the gateway takes off the front of its paths, as /oncepool."""
+    gateway_root_path: str = Field("", pattern="^(/[A-Za-z0-9._~-]+)*$")
+    """What a proxy before the gateway takes off the front of its paths, as /oncepool: letters and
+    digits of ASCII, - . _ ~ and /."""
     gateway_keys: GatewayKeys = Field(default_factory=dict)
     """API keys: tables gateway.keys.NAME with hash, roles, types, rate, or a JSON object; oncepool
     gateway --new-key makes one."""

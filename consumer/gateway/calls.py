@@ -13,7 +13,7 @@ from starlette.responses import Response
 from consumer.admin.plain_json import to_json
 from consumer.gateway.access import Caller
 from consumer.gateway.parts import GatewayParts
-from consumer.gateway.path_names import in_path
+from consumer.gateway.path_names import in_path, root_in_url
 from consumer.gateway.problems import gone, invalid
 from consumer.gateway.race import unless
 from feedback.contract.headers import check_name
@@ -99,7 +99,7 @@ def retry_headers(status: Status) -> dict[str, str]:
 
 def location(request: Request, id: str) -> str:
     """Where the status of a request is."""
-    root: str = request.scope.get("root_path", "")
+    root = root_in_url(request.scope.get("root_path", ""))
     return f"{root}/requests/{in_path(id)}"
 
 

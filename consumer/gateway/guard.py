@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from consumer.gateway.events import GatewayEvents
-from consumer.gateway.path_names import routed_path
+from consumer.gateway.path_names import routed_below
 from consumer.gateway.problems import HttpProblem, invalid
 
 MOST_HEADERS: Final = 64 * 1024
@@ -234,14 +234,25 @@ def _hostname(host: str) -> str:
 
 
 def _routed(scope: Scope) -> Scope:
-    """The scope with the path by which routes are found."""
+    """The scope with the path by which routes are found.
+
+    Some hosts take the path that a gateway is mounted at off `path` and say nothing of it in
+    `root_path`: only `raw_path` has it.
+    """
     raw: bytes | None = scope.get("raw_path")
     if raw is None:
         return scope
     try:
-        return {**scope, "path": routed_path(raw)}
+        found = routed_below(raw, scope["path"])
     except ValueError:
         raise invalid("the path is not UTF-8") from None
+    if found is None:
+        return scope
+    path, front = found
+    root: str = scope.get("root_path", "")
+    if front and not root.endswith(front):
+        root += front
+    return {**scope, "path": f"{root if front else ''}{path}", "root_path": root}
 
 
 def _plain_cookies(scope: Scope) -> Scope:

@@ -21,6 +21,25 @@ def routed_path(raw_path: bytes) -> str:
     return "/".join(unquote_to_bytes(one).decode().translate(_KEPT) for one in segments)
 
 
+def routed_below(raw_path: bytes, path: str) -> tuple[str, str] | None:
+    """`raw_path` as a path to find routes by, and what stands in it before `path`.
+
+    None where it does not end in that: it is another path, of a host that has rewritten it. Raises
+    ValueError where it is not UTF-8.
+    """
+    front = unquote_to_bytes(raw_path).decode().removesuffix(path)
+    segments = raw_path.split(b"/")[front.count("/") + 1 :]
+    rest = b"".join(b"/" + one for one in segments)
+    if unquote_to_bytes(rest).decode() != path:
+        return None
+    return routed_path(rest), front
+
+
+def root_in_url(root_path: str) -> str:
+    """The front of all paths of an application, as it stands in URLs."""
+    return quote(root_path.rstrip("/"), safe="/~")
+
+
 def in_path(name: str) -> str:
     """A segment of a URL's path."""
     return quote(name, safe="")

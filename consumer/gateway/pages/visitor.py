@@ -13,6 +13,7 @@ from consumer.gateway.access import Caller
 from consumer.gateway.calls import parts_here
 from consumer.gateway.pages.sessions import COOKIE
 from consumer.gateway.parts import GatewayParts, PageParts
+from consumer.gateway.path_names import root_in_url
 from consumer.gateway.problems import HttpProblem, invalid
 
 UI: Final = "/ui"
@@ -131,7 +132,7 @@ async def form_of(request: Request) -> Form:
 
 def root_of(request: Request) -> str:
     """Before each path of ours."""
-    return str(request.scope.get("root_path", "")).rstrip("/")
+    return root_in_url(request.scope.get("root_path", ""))
 
 
 def own_path(path: str) -> str:

@@ -117,6 +117,45 @@ def _post(length: int) -> dict[str, Any]:
             "scheme": "http"}  # fmt: skip
 
 
+def whole(scope: Any) -> dict[str, Any]:
+    """As Starlette's mounts have it."""
+    return scope | {"root_path": "/one pool/ä"}
+
+
+def shortened(scope: Any) -> dict[str, Any]:
+    """As Litestar's have it: `raw_path` alone tells where it is mounted."""
+    return scope | {"path": scope["path"].removeprefix("/one pool/ä")}
+
+
+def shortened_and_said(scope: Any) -> dict[str, Any]:
+    """As ASGI had it in earlier days."""
+    return whole(shortened(scope))
+
+
+@pytest.mark.parametrize("mount", [whole, shortened, shortened_and_said])
+def test_wherever_it_is_mounted_ids_and_links_are_the_same(mount: Any) -> None:
+    bench = GatewayBench()
+
+    async def host(scope: Any, receive: Any, send: Any) -> None:
+        await bench.app(mount(scope), receive, send)
+
+    async def play() -> None:
+        transport = httpx.ASGITransport(host, client=("127.0.0.1", 1))
+        async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as http:
+            root = "/one%20pool/%C3%A4"
+            key = {"Idempotency-Key": "a/b%2F"}
+            sent = await http.post(f"{root}/requests/a.b", json=1, headers=key)
+            assert (sent.status_code, sent.headers["Location"]) == (
+                202, f"{root}/requests/a%2Fb%252F",
+            )  # fmt: skip
+            assert (await http.get(sent.headers["Location"])).json()["id"] == "a/b%2F"
+            assert (await http.get(f"{root}/livez")).status_code == 200
+            assert (await http.get(f"{root}/nothing")).status_code == 404
+        await bench.parts.close()
+
+    asyncio.run(play())
+
+
 def test_head_is_answered_beside_each_get() -> None:
     bench = GatewayBench()
 

@@ -49,6 +49,13 @@ def test_without_keys_it_does_not_listen_for_others(host: str) -> None:
         serve(Settings.model_validate(given | keys))
 
 
+@pytest.mark.parametrize("root", ["/a b", "/a%20b", "/ä", "/a?b", "a", "/a/", '/a"b'])
+def test_a_root_path_that_no_server_serves_is_refused(root: str) -> None:
+    with pytest.raises(ValueError, match="gateway_root_path"):
+        Settings.model_validate({"gateway_root_path": root})
+    assert Settings.model_validate({"gateway_root_path": "/A-1/b._~"})
+
+
 def test_what_is_near_is_known() -> None:
     assert all(map(is_loopback, ("127.0.0.2", "localhost", "::1", "LOCALHOST")))
     assert not any(map(is_loopback, ("0.0.0.0", "::", "10.0.0.1", "localhost.example", "")))

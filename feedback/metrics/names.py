@@ -106,15 +106,16 @@ LOST_AT_COMMIT: Final = _counter(
     "type",
 )
 RUN_SECONDS: Final = _histogram(
-    "run_seconds",
-    BOUNDS,
-    "What handlers and their deferred triggers took, for each run, whatever came of it.",
+    "run_seconds", BOUNDS,
+    "What handlers and their deferred triggers took, for each run that its worker lived to tell of,"
+    " whatever came of it. Those that end with their worker (a timeout, a crash, the end of the"
+    " grace) are in `oncepool_requests_total` and `oncepool_worker_deaths_total` alone.",
     "type",
-)
+)  # fmt: skip
 WAIT_SECONDS: Final = _histogram(
     "wait_seconds", BOUNDS,
     "From the producer's time of a message to the start of its handler. Not of what comes from the"
-    " waiting queue.",
+    " waiting queue, nor of runs that end with their worker.",
     "type",
 )  # fmt: skip
 DONE_SECONDS: Final = _histogram(

@@ -17,7 +17,7 @@ from consumer.admin.moving import (
 )
 from consumer.config.settings import Settings
 from consumer.gateway.database import DatabaseThreads
-from consumer.gateway.running_ends import MOVE_WITHIN, RunningEnds
+from consumer.gateway.running_ends import MOVE_WITHIN, RunningEnds, Stopped, never
 from consumer.gateway.status_news import StatusNews
 from feedback.contract.states import State
 from feedback.errors import OncepoolError
@@ -65,10 +65,13 @@ class BulkMover(Protocol):
 class JournalBulkMover:
     """On the journal, with the statuses of what is moved."""
 
-    def __init__(self, settings: Settings, threads: DatabaseThreads) -> None:
+    def __init__(
+        self, settings: Settings, threads: DatabaseThreads, stopped: Stopped = never
+    ) -> None:
+        """`stopped` returns when all waits end."""
         self._settings = settings
         self._threads = threads
-        self._ends = RunningEnds()
+        self._ends = RunningEnds(stopped)
         self._news = StatusNews(settings)
 
     async def move(

@@ -14,10 +14,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from consumer.gateway.events import GatewayEvents
 from consumer.gateway.path_names import routed_below
-from consumer.gateway.problems import HttpProblem, invalid
+from consumer.gateway.problems import HttpProblem, invalid, unavailable
 
 MOST_HEADERS: Final = 64 * 1024
 """Bytes of all headers and of the path."""
+REQUEST_ID: Final = "oncepool.request_id"
+"""Where a call's scope has the id that it sends under."""
+STOPPING: Final = "this gateway is stopping, and did not come to an end with it in time: ask again"
 _MOST_DIGITS: Final = 18
 """Of a length."""
 SAFE: Final = frozenset({"GET", "HEAD", "OPTIONS"})
@@ -71,12 +74,12 @@ class Guard:
             await self._app(scope, receive, send)
             return
         started = time.monotonic()
-        status, routed = 500, scope
+        status, routed, begun = 500, scope, False
 
         async def answer(message: Message) -> None:
-            nonlocal status
+            nonlocal status, begun
             if message["type"] == "http.response.start":
-                status = message["status"]
+                status, begun = message["status"], True
                 message = {**message, "headers": _with_security(message["headers"])}
             await send(message)
 
@@ -88,6 +91,10 @@ class Guard:
                 await self._app(routed, body.receive, answer)
             except HttpProblem as problem:
                 await problem.response()(scope, receive, answer)
+        except asyncio.CancelledError:
+            if not begun:  # the server has no more time for it, and its own answer is in plain text
+                await _stopping(routed).response()(scope, receive, answer)
+            raise
         finally:
             route = getattr(routed.get("route"), "path_format", "")
             self._events.answered(route, scope["method"], status, time.monotonic() - started)
@@ -106,6 +113,11 @@ class Guard:
             _check_content(headers)
         if _length(scope) > self._most:
             raise _too_large(self._most)
+
+
+def _stopping(scope: Scope) -> HttpProblem:
+    named = scope.get(REQUEST_ID) or scope.get("path_params", {}).get("id")
+    return unavailable(STOPPING) if named is None else unavailable(STOPPING, id=named)
 
 
 class _Body:

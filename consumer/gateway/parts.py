@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
@@ -19,6 +20,7 @@ from consumer.gateway.pages.services import Services, ServicesSeen
 from consumer.gateway.pages.sessions import Sessions
 from consumer.gateway.rate_limit import WaitSlots
 from consumer.gateway.readiness import Probes, Readiness
+from consumer.gateway.running_ends import Stopped
 from consumer.gateway.schedules import JournalSchedules, ScheduleSource
 from consumer.gateway.sending import KafkaSender, OutboxSender, Sender
 from consumer.gateway.sources import journal_source, outbox_source
@@ -80,6 +82,8 @@ class GatewayParts:
     databases: list[DatabaseThreads] = field(default_factory=list)
     keys: KeysInFlight = field(default_factory=KeysInFlight)
     slots: WaitSlots = field(init=False)
+    closes_by: float | None = None
+    """When close() has to have ended, as time.monotonic() has it, where somebody has said so."""
 
     def __post_init__(self) -> None:
         self.slots = WaitSlots(self.settings.gateway_max_waits)
@@ -95,10 +99,16 @@ class GatewayParts:
         for threads in self.databases:
             threads.close()
         try:
-            await self.client.close(timeout=self.settings.gateway_send_timeout)
+            await self.client.close(timeout=self._time_to_close())
         except DeliveryFailed as error:
             # Whoever sent them was told, or is gone.
             log.warning("requests were not confirmed", error=str(error))
+
+    def _time_to_close(self) -> float:
+        within = self.settings.gateway_send_timeout
+        if self.closes_by is None:
+            return within
+        return min(within, max(0.0, self.closes_by - time.monotonic()))
 
 
 def parts_of(settings: Settings, events: GatewayEvents = SILENT) -> GatewayParts:
@@ -107,14 +117,12 @@ def parts_of(settings: Settings, events: GatewayEvents = SILENT) -> GatewayParts
     Raises ConfigError where a setting is missing.
     """
     databases: list[DatabaseThreads] = []
-    readers = writers = None
-    operator: OperatorMoves | None = None
+    readers = operators = writers = None
     journal: StatusSource | None = None
     outbox: StatusSource | None = None
     if settings.database_url:
         readers, operators = (_journal(settings, n) for n in (READERS, OPERATORS))
         journal = journal_source(readers, settings.database_schema)
-        operator = JournalOperator(settings, operators)
         databases += [readers, operators]
     if settings.gateway_outbox:
         settings.require("outbox_database_url")
@@ -122,21 +130,22 @@ def parts_of(settings: Settings, events: GatewayEvents = SILENT) -> GatewayParts
         outbox = outbox_source(writers, settings.outbox_schema)
         databases.append(writers)
     access = Access(settings.gateway_keys, settings.gateway_rate)
-    pages = _pages(settings, access, databases) if settings.gateway_pages else None
     client = _client(settings)
     statuses = Statuses(client, journal, outbox)
+    stopped = statuses.stopped
+    pages = _pages(settings, access, databases, stopped) if settings.gateway_pages else None
     sender: Sender
     if writers is not None:
         uncompared = settings.gateway_uncompared
         sender = OutboxSender(writers, settings.outbox_schema, statuses, uncompared)
     else:
-        sender = KafkaSender(client, settings.gateway_send_timeout, statuses.stopped)
+        sender = KafkaSender(client, settings.gateway_send_timeout, stopped)
     return GatewayParts(
         settings=settings,
         access=access,
         statuses=statuses,
         sender=sender,
-        operator=operator,
+        operator=None if operators is None else JournalOperator(settings, operators, stopped),
         readiness=Readiness(Probes(settings, client, readers, writers).all),
         client=client,
         events=events,
@@ -145,7 +154,9 @@ def parts_of(settings: Settings, events: GatewayEvents = SILENT) -> GatewayParts
     )
 
 
-def _pages(settings: Settings, access: Access, databases: list[DatabaseThreads]) -> PageParts:
+def _pages(
+    settings: Settings, access: Access, databases: list[DatabaseThreads], stopped: Stopped
+) -> PageParts:
     """With threads of their own, so that no look at very many rows keeps a status waiting."""
     sessions = Sessions(access, settings.gateway_session_secret, settings.gateway_session_time)
     if not settings.database_url:
@@ -159,7 +170,7 @@ def _pages(settings: Settings, access: Access, databases: list[DatabaseThreads])
         sessions,
         Services(settings, journal),
         journal,
-        JournalBulkMover(settings, movers),
+        JournalBulkMover(settings, movers, stopped),
         RedisLimitsBoard(settings, readers) if settings.redis_url else None,
         JournalSchedules(readers, settings.database_schema),
     )

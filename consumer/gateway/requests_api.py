@@ -22,6 +22,7 @@ from consumer.gateway.calls import (
     status_json,
     unless_gone,
 )
+from consumer.gateway.guard import REQUEST_ID
 from consumer.gateway.idempotency import read_key
 from consumer.gateway.openapi import LIST, SEND, STATUS
 from consumer.gateway.parts import GatewayParts
@@ -71,7 +72,7 @@ async def send(request: Request, type: Type, caller: CallerHere) -> Response:
     options = read_options(request.headers.raw, payload.content_type)
     preferences = read_preferences(request.headers.getlist("prefer"))
     request_id = key or str(uuid7())
-    options["request_id"] = request_id
+    options["request_id"] = request.scope[REQUEST_ID] = request_id
     waits = preferences.wait is not None
     compared = None if type in parts.settings.gateway_uncompared else payload.fingerprint
     with parts.keys.hold(request_id, type, compared), parts.slots.slot(wanted=waits) as free:

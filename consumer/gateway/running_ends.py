@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from consumer.admin.cancelling import Withdraw
 from consumer.admin.journal import JournalUnreachable
+from consumer.gateway.race import unless
 from feedback.client.event_loop import in_thread
+from feedback.errors import ClientClosed
 from feedback.operations.request_reads import Row
 
 T = TypeVar("T")
+Stopped = Callable[[], Coroutine[Any, Any, None]]
+"""Returns when all waits end."""
 
 MOVE_WITHIN: Final = 10.0
 """Seconds in which the journal has to take a move, or to give a list."""
 MOST_AT_ONCE: Final = 32
 _MARGIN: Final = 1.0
+STOPPING: Final = "this gateway is stopping: what was told to end may end yet; look at it again"
+
+
+async def never() -> None:
+    """Does not return: nobody stops."""
+    await asyncio.Event().wait()
 
 
 class RunningEnds:
@@ -27,7 +37,8 @@ class RunningEnds:
     whether anybody waits for it or not; whoever comes on top waits for one of them.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, stopped: Stopped = never) -> None:
+        self._stopped = stopped
         self._places = asyncio.Semaphore(MOST_AT_ONCE)
 
     async def end(
@@ -39,7 +50,8 @@ class RunningEnds:
         """What `end` returns, which is given what asks the journal through `withdraw`.
 
         `end` takes `wait` seconds, and what each look at the journal takes. Raises
-        JournalUnreachable where all of it takes longer, and what both raise.
+        JournalUnreachable where all of it takes longer, ClientClosed where the gateway stops
+        meanwhile, and what both raise.
         """
         loop = asyncio.get_running_loop()
 
@@ -60,15 +72,18 @@ class RunningEnds:
                 with suppress(RuntimeError):  # the loop was closed: nobody comes any more
                     loop.call_soon_threadsafe(self._places.release)
 
+        async def heard() -> T:
+            await self._places.acquire()
+            try:
+                answer = in_thread(ended)
+            except RuntimeError:  # there are no more threads
+                self._places.release()
+                raise
+            return await answer
+
         try:
             async with asyncio.timeout(MOVE_WITHIN + wait):
-                await self._places.acquire()
-                try:
-                    answer = in_thread(ended)
-                except RuntimeError:  # there are no more threads
-                    self._places.release()
-                    raise
-                return await answer
+                return await unless(heard(), self._stopped(), ClientClosed(STOPPING))
         except TimeoutError:
             raise JournalUnreachable(
                 f"nothing was heard within {MOVE_WITHIN + wait:g} s of what was to be cancelled;"

@@ -6,6 +6,7 @@ import asyncio
 import signal
 import socket
 import sys
+import time
 from contextlib import suppress
 from http import HTTPStatus
 from types import FrameType
@@ -35,6 +36,8 @@ MOST_INCOMPLETE: Final = 80 * 1024
 HEALTH: Final = frozenset({"/livez", "/readyz", "/metrics"})
 HEALTH_RESERVE: Final = 16
 """Calls of these that are answered at once beyond the bound of connections."""
+FOR_CALLS: Final = 0.9
+"""Part of the grace; then they are given up, and the rest is there to close what is open."""
 KEEP_ALIVE: Final = 15
 BACKLOG: Final = 2048
 
@@ -80,7 +83,7 @@ def configured(settings: Settings, app: FastAPI) -> uvicorn.Config:
         server_header=False,
         root_path=settings.gateway_root_path,
         timeout_keep_alive=KEEP_ALIVE,
-        timeout_graceful_shutdown=max(1, round(settings.grace)),
+        timeout_graceful_shutdown=max(1, round(FOR_CALLS * settings.grace)),
         h11_max_incomplete_event_size=MOST_INCOMPLETE,
     )
 
@@ -114,6 +117,8 @@ class GatewayServer(uvicorn.Server):
         # Not the base class's, which ends the process by the signal once all is done.
         del frame
         log.info("stopping", signal=sig)
+        if not self.should_exit:
+            self._parts.closes_by = time.monotonic() + self._parts.settings.grace
         if sig != signal.SIGHUP:  # which a closed terminal sends twice
             self.force_exit = self.should_exit
         self.should_exit = True

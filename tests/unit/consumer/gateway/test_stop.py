@@ -3,12 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import threading
+import time
 from typing import Any
 
 import httpx
+import pytest
 
+from consumer.gateway.running_ends import RunningEnds
 from consumer.gateway.sending import OutboxSender
+from consumer.gateway.server import GatewayServer, configured
 from feedback.contract.states import State
+from feedback.errors import ClientClosed
 from tests.support.gateway import GatewayBench
 
 Http = httpx.AsyncClient
@@ -98,3 +105,78 @@ def test_at_a_stop_what_is_in_the_outbox_is_202() -> None:
         assert (posted.status_code, posted.json()["code"]) == (202, "unsent")
 
     bench.run(scenario)
+
+
+@pytest.mark.parametrize("path", ["/requests/a.b", "/requests/k/cancel"])
+def test_what_is_given_up_at_the_end_of_the_grace_is_503_with_its_id(path: str) -> None:
+    bench = GatewayBench(grace=1)
+    bench.producer.confirming.clear()
+    begun = asyncio.Event()
+
+    async def hangs(*_: Any) -> Any:
+        begun.set()
+        await asyncio.Event().wait()
+
+    bench.operator.cancel = hangs  # type: ignore[method-assign]
+
+    async def play() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            host, port = listener.getsockname()
+            server = GatewayServer(configured(bench.settings, bench.app), bench.parts)
+            serving = asyncio.create_task(server.serve(sockets=[listener]))
+            async with Http(base_url=f"http://{host}:{port}", timeout=20) as http:
+                posting = asyncio.create_task(http.post(path, json={}))
+                await until(lambda: bench.producer.sent or begun.is_set())
+                server.handle_exit(15, None)
+                answer = await posting
+            bench.producer.confirming.set()
+            await serving
+        sent = "k" if begun.is_set() else bench.producer.envelopes()[0].id
+        assert (answer.status_code, answer.json()["id"]) == (503, sent)
+        assert answer.headers["content-type"] == "application/problem+json"
+        assert bench.answers[-1][2] == 503
+
+    asyncio.run(play())
+
+
+def test_whoever_waits_for_the_end_of_what_runs_is_let_go_at_a_stop() -> None:
+    started, go_on, stops = threading.Event(), threading.Event(), asyncio.Event()
+
+    def end(_: Any) -> None:
+        started.set()
+        go_on.wait(20)
+
+    async def withdraw(_: Any) -> list[Any]:
+        return []
+
+    async def stopped() -> None:
+        await stops.wait()
+
+    async def play() -> None:
+        ending = asyncio.create_task(RunningEnds(stopped).end(end, withdraw, 60))
+        await asyncio.to_thread(started.wait, 20)
+        stops.set()
+        with pytest.raises(ClientClosed, match="stopping"):
+            await ending
+        go_on.set()
+
+    asyncio.run(play())
+
+
+def test_what_is_left_of_the_grace_is_all_there_is_to_close_what_is_open() -> None:
+    bench = GatewayBench()
+    bench.producer.confirming.clear()
+    within: list[float] = []
+    close = bench.parts.client.close
+
+    async def noted(timeout: float) -> None:
+        within.append(timeout)
+        await close(timeout=0)
+
+    bench.parts.client.close = noted  # type: ignore[method-assign]
+    bench.parts.closes_by = time.monotonic() - 1
+
+    async def scenario(_: Http) -> None: ...
+
+    bench.run(scenario)
+    assert within == [0.0]

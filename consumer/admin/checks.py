@@ -15,7 +15,7 @@ import orjson
 from consumer.admin.finding import Finding
 from consumer.admin.kafka_admin import KafkaUnreachable, admin_client, metadata
 from consumer.admin.other_apps import groups_beside
-from consumer.admin.store_checks import check_database, check_redis
+from consumer.admin.store_checks import check_database, check_redis, privileges_missing
 from consumer.config.packages import hidden_package
 from consumer.config.settings import Settings, variable
 from consumer.intake.events import Assigned, Trouble
@@ -32,18 +32,20 @@ LOAD = f"""
 import json, os, sys
 from processing.handlers.loading import load_app
 from processing.handlers.start_failure import explain
+from processing.worker.journal_uses import uses_of
 try:
     app = load_app(sys.argv[1])
     app.start_worker(request_timeout=float(sys.argv[2]))
 except (Exception, SystemExit) as error:
     sys.exit(explain(error))
 app.stop_worker()
-print("\\n{HANDLES}" + json.dumps(sorted(app.handlers)), flush=True)
+print("\\n{HANDLES}" + json.dumps([sorted(app.handlers), uses_of(app)]), flush=True)
 os._exit(0)
 """
 """What a worker does before it is ready; its last line on standard error says what is wrong.
 
-One line on standard output, among those that an app may write there, says which types it handles.
+One line on standard output, among those that an app may write there, says which types it handles,
+and what of the journal it uses beside what all do.
 Threads of the app and what it does at its exit are not waited for.
 """
 
@@ -150,9 +152,9 @@ def check_app(settings: Settings) -> list[Finding]:
         return [Finding("app", "wrong", f"no worker could start: {lines[-1]}", advice)]
     for line in done.stdout.splitlines():
         if line.startswith(HANDLES):
-            types = orjson.loads(line.removeprefix(HANDLES))
+            types, uses = orjson.loads(line.removeprefix(HANDLES))
             fits = Finding("app", "ok", f"{settings.app} handles {', '.join(types)}")
-            return [fits, *_shared(settings, types)]
+            return [fits, *privileges_missing(settings, uses), *_shared(settings, types)]
     detail = "no worker could start: the app ends the process, with exit code 0"
     return [Finding("app", "wrong", detail, "correct what ends it")]
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from collections.abc import Collection
 from typing import Any, Final
 
 import psycopg
@@ -10,13 +11,17 @@ import redis
 
 from consumer.admin.finding import Finding
 from consumer.admin.journal import advice_of, said_by
+from consumer.admin.other_apps import journals_beside
 from consumer.admin.redis_errors import RedisProblem
 from consumer.config.settings import Settings
 from feedback.errors import JournalError, SchemaMissing
 from feedback.journal.connections import open_connection
+from feedback.journal.identity import journal_identity
 from feedback.journal.migrations import check_schema
+from feedback.journal.privileges import Use, check_privileges
 from feedback.journal.probe import try_write
 from feedback.status.redis_connections import open_pool
+from processing.cluster.other_journals import ADVICE, in_words
 
 CONNECT_TIMEOUT: Final = 5
 _KEY_STAYS: Final = 10
@@ -33,6 +38,9 @@ def check_database(settings: Settings) -> list[Finding]:
             found.append(Finding("database", "ok", f"PostgreSQL {version} answers"))
             check_schema(connection, schema)
             found.append(Finding("database", "ok", f"schema {schema} is up to date"))
+            uses = (Use.RESULTS,) if settings.kafka_results_topic else ()
+            found += _other_journals(settings, journal_identity(connection, schema=schema))
+            check_privileges(connection, schema=schema, uses=uses)
             try_write(connection, schema=schema)
     except psycopg.errors.LockNotAvailable:
         detail = (
@@ -48,6 +56,37 @@ def check_database(settings: Settings) -> list[Finding]:
             return [*found, Finding("database", "ok", "`run` makes the journal: migrate_on_start")]
         return [*found, Finding("database", "wrong", error.what, error.advice)]
     return found
+
+
+def _other_journals(settings: Settings, journal: str) -> list[Finding]:
+    """Instances of the same group that run with another one."""
+    if not (others := journals_beside(settings, journal)):
+        return []
+    detail = (
+        f"this journal is {journal}, and of group {settings.kafka_group} another one is used by"
+    )
+    return [Finding("database", "wrong", f"{detail} {in_words(others)}", ADVICE)]
+
+
+def privileges_missing(settings: Settings, uses: Collection[str]) -> list[Finding]:
+    """What the database user lacks for what the app uses of the journal beside what all do.
+
+    Nothing where the database does not answer, or lacks more: `check_database` tells that.
+    """
+    if not uses or not settings.database_url:
+        return []
+    schema = settings.database_schema
+    try:
+        with open_connection(settings.database_url, "oncepool check") as connection:
+            check_privileges(connection, schema=schema, uses=())
+            try:
+                check_privileges(connection, schema=schema, uses=uses)
+            except psycopg.errors.InsufficientPrivilege as error:
+                detail = f"{said_by(error)}, for {', '.join(uses)}"
+                return [Finding("app", "wrong", detail, advice_of(error, "database_url"))]
+    except psycopg.Error:
+        pass
+    return []
 
 
 def check_redis(settings: Settings) -> list[Finding]:

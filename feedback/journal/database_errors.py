@@ -21,6 +21,12 @@ _CLASSES: Final = (
     "53",  # insufficient resources: disk full, out of memory, too many connections
     "57P",  # shut down, crashed, cannot connect now, idle session ended
 )
+_UNFIT: Final = (
+    "42",  # access rule violation, undefined table or column
+    "3F",  # no such schema
+)
+"""Of a statement of the journal's own: nothing in a request makes one of these of it."""
+_GONE: Final = frozenset({"42P01", "42703", "3F000"})
 _LOCKS: Final = (
     errors.DeadlockDetected,  # 40P01
     errors.SerializationFailure,  # 40001
@@ -47,19 +53,24 @@ class Outage(Enum):
     landed only the journal knows. Nothing may be said, or run again, before a look-up."""
     AWAY = auto()
     """The connection is there, and the server says that it cannot do its work: that is so for
-    everybody, but only where a probe that writes (`probe.takes_writes`) finds the same. Otherwise
+    everybody, but only where the probe (`probe.refused_work`) finds the same. Otherwise
     it was this statement alone, as one that needs more memory than it may use: of a handler, that
     is. What only the journal is written with waits for the database all the same."""
 
 
-def outage_of(error: BaseException, *, connected: bool, committing: bool = False) -> Outage | None:
+def outage_of(
+    error: BaseException, *, connected: bool, committing: bool = False, journals: bool = False
+) -> Outage | None:
     """What `error` says of the database; None where it is about the statement alone.
 
     `connected` is whether the connection still stands after the error, `committing` whether what
-    failed would have committed: COMMIT, or a statement that writes in autocommit mode.
+    failed would have committed: COMMIT, or a statement that writes in autocommit mode. `journals`:
+    it is the journal's own statement, and no handler's.
     """
     if not connected:
         return Outage.UNCLEAR if committing else Outage.RECONNECT
+    if journals and is_unfit(error):
+        return Outage.AWAY
     read_only = isinstance(error, psycopg.Error) and error.sqlstate == READ_ONLY
     return Outage.AWAY if read_only or is_away(error) else None
 
@@ -68,6 +79,20 @@ def is_away(error: BaseException) -> bool:
     """Whether the server says that it cannot work for anybody, writes or not."""
     state = error.sqlstate if isinstance(error, psycopg.Error) else None
     return state is not None and state.startswith(_CLASSES)
+
+
+def is_unfit(error: BaseException) -> bool:
+    """Whether a journal's own statement that failed so says that the journal is of no use.
+
+    A right that the user lacks, a table or column that is gone: as bad for every request.
+    """
+    state = error.sqlstate if isinstance(error, psycopg.Error) else None
+    return state is not None and state.startswith(_UNFIT)
+
+
+def is_gone(error: BaseException) -> bool:
+    """Whether it says that a table, a column or the schema of a statement is not there."""
+    return isinstance(error, psycopg.Error) and error.sqlstate in _GONE
 
 
 def is_cut(error: BaseException) -> bool:

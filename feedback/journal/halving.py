@@ -42,7 +42,7 @@ def write_in_halves(
             done = write(items)
             facts.extend(facts_of(done))
     except psycopg.Error as error:
-        if outage_of(error, connected=not connection.closed) is not None:
+        if outage_of(error, connected=not connection.closed, journals=True) is not None:
             raise
         if len(items) == 1:
             return [(items[0], error)]

@@ -1,13 +1,15 @@
-"""Whether the database takes writes: asked by writing."""
+"""Whether the journal can be worked with: asked by writing, and of the user's privileges."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 
 import psycopg
 from psycopg import errors
 
 from feedback.journal.connections import Connection
+from feedback.journal.privileges import check_privileges
 from feedback.journal.queries import query
 
 _SIZE = 12_000
@@ -15,19 +17,17 @@ _SIZE = 12_000
 _LOCK_BRIEFLY = "SET LOCAL lock_timeout = '1s'"
 
 
-def takes_writes(connection: Connection, *, schema: str) -> bool:
-    """As try_write(); False where the server refuses it."""
-    return refused_writes(connection, schema=schema) is None
+def refused_work(
+    connection: Connection, *, schema: str, uses: Collection[str] = ()
+) -> psycopg.Error | None:
+    """The error with which the server refuses what a consumer with these `uses` does; else None.
 
-
-def refused_writes(connection: Connection, *, schema: str) -> psycopg.Error | None:
-    """As try_write(); the error with which the server refuses it.
-
-    A lock that is in the way, as while an index is rebuilt, or a server that is slow, says nothing
-    of writes: those who write will see. Raises psycopg.Error where the connection is lost
-    meanwhile.
+    See feedback.journal.privileges. A lock that is in the way, as while an index is rebuilt, or a
+    server that is slow, says nothing of writes: those who write will see. Raises psycopg.Error
+    where the connection is lost meanwhile.
     """
     try:
+        check_privileges(connection, schema=schema, uses=uses)
         try_write(connection, schema=schema)
     except (errors.LockNotAvailable, errors.QueryCanceled):
         [(read_only,)] = connection.execute("SHOW transaction_read_only").fetchall()

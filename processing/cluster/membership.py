@@ -11,6 +11,7 @@ import redis
 from processing.cluster.instances import Registration, instances
 from processing.cluster.limits import ClusterLimits, RedisLimitsStore
 from processing.cluster.other_groups import other_groups
+from processing.cluster.other_journals import other_journals
 from processing.cluster.quota import InstanceQuota, Peer, Quota, known_elsewhere, peer
 
 
@@ -46,6 +47,8 @@ class Membership:
         """Types that other live instances know and this one does not, at the last look."""
         self.other_groups: dict[str, tuple[str, ...]] = {}
         """Other group -> types that its instances handle as this one does, at the last look."""
+        self.other_journals: dict[str, str] = {}
+        """Instance of the same group -> the other journal that it uses, at the last look."""
 
     def turn(self, facts: Mapping[str, Any], now: float) -> InstanceQuota | None:
         """Looks at the limits, and registers where it is time to.
@@ -65,6 +68,7 @@ class Membership:
         others = [one for one in peers if one.id != self._instance]
         self.known_elsewhere = known_elsewhere(own.types, others)
         self.other_groups = other_groups(own.group, own.types, others) if own.group else {}
+        self.other_journals = other_journals(own.group, own.journal, others)
         self._look_for_itself(peers)
         confirmed = facts.get("limits_number", 0)
         found, published = self._quota.look(limits, peers, own, confirmed, now)

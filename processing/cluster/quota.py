@@ -49,6 +49,8 @@ class Peer:
     """Worker processes that its main process keeps; None: it has not said."""
     group: str = ""
     """Its consumer group; empty: it has not said."""
+    journal: str = field(default="", compare=False)
+    """Which it uses; empty: it has not said. No matter of limits."""
 
     def takes_part(self, kind: str) -> bool:
         """Whether a total of this type is shared out to it."""
@@ -70,6 +72,7 @@ def peer(facts: Mapping[str, Any]) -> Peer:
         stopping=bool(facts.get("stopping")),
         workers=facts.get("workers_wanted"),
         group=str(facts.get("group") or ""),
+        journal=str(facts.get("journal") or ""),
     )
 
 

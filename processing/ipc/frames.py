@@ -168,6 +168,8 @@ class WorkerReady(NamedTuple):
     """Type -> how many calls of it one worker may have open, of `async def` handlers."""
     checked: tuple[str, ...] = ()
     """Types with effects outside whose handlers have a check."""
+    uses: tuple[str, ...] = ()
+    """What of the journal the app uses beside what all do (feedback.journal.privileges)."""
 
 
 class Returned(NamedTuple):
@@ -242,10 +244,13 @@ class Measurements(NamedTuple):
     statuses_dropped: int
 
 
-class DeclareSchedules(NamedTuple):
-    """What the app has come by the clock, in place of what it was said to have before."""
+class DeclareApp(NamedTuple):
+    """What the app is like, in place of what was said of it before."""
 
     schedules: tuple[ScheduleFields, ...]
+    """What it has come by the clock."""
+    uses: tuple[str, ...]
+    """As in `WorkerReady`."""
 
 
 class ProbeDatabase(NamedTuple):
@@ -450,7 +455,7 @@ ToMaintenance: TypeAlias = (
     | Heartbeat
     | Counts
     | Measurements
-    | DeclareSchedules
+    | DeclareApp
     | ProbeDatabase
     | WantRows
     | WantDoubts

@@ -33,7 +33,7 @@ from processing.ipc.frames import (
     CannotServe,
     Configure,
     Counts,
-    DeclareSchedules,
+    DeclareApp,
     EndCalls,
     Frame,
     Heartbeat,
@@ -167,8 +167,8 @@ class Maintenance:
                 self._on_reports(frame)
             case ProbeDatabase():
                 self._database.probe()
-            case DeclareSchedules(schedules):
-                self._database.declare(schedules)
+            case DeclareApp():
+                self._database.declare(frame)
             case Refuse():
                 self._database.refuse(UnstartedRecords(*frame, [], []))
             case Park():

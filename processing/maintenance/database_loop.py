@@ -15,14 +15,14 @@ import psycopg
 from feedback.contract.counts import AnyCounts
 from feedback.journal.commits import Commits
 from feedback.journal.connections import Connection
-from feedback.journal.database_errors import Outage, outage_of
+from feedback.journal.database_errors import Outage, is_unfit, outage_of
 from feedback.journal.housekeeping import is_locked
 from feedback.journal.open_rows import open_rows
 from feedback.metrics.names import COUNTED
 from feedback.postgres import one_line
 from feedback.status.status import StatusWrite
 from processing.ipc.channel import ChannelClosed
-from processing.ipc.frames import EndCalls, Frame, ScheduleFields, WantDoubts
+from processing.ipc.frames import DeclareApp, EndCalls, Frame, WantDoubts
 from processing.logs import BoundLogger
 from processing.maintenance.claimer import Claimer
 from processing.maintenance.connection import ListeningConnection
@@ -151,9 +151,10 @@ class DatabaseLoop:
         self._lost_calls.gone(frame)
         self.wake()
 
-    def declare(self, schedules: Sequence[ScheduleFields]) -> None:
-        """What the app has come by the clock."""
-        self._ticking.declare(schedules)
+    def declare(self, app: DeclareApp) -> None:
+        """What the app is like."""
+        self._probe.needs(app.uses)
+        self._ticking.declare(app.schedules)
         self.wake()
 
     def wake(self) -> None:
@@ -310,13 +311,13 @@ class DatabaseLoop:
                 "database work was cut off: somebody holds a lock for long, or it takes too long",
                 work=work.name, error=str(error),
             )  # fmt: skip
-        elif outage is None:
+        elif outage is None or is_unfit(error):
             self._log.exception("database work failed", work=work.name)
 
     def _outage_of(self, error: Exception) -> Outage | None:
         if not isinstance(error, (psycopg.Error, OSError)):
             return None
-        return outage_of(error, connected=self._connection.usable)
+        return outage_of(error, connected=self._connection.usable, journals=True)
 
     # Duties
 

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Collection
 from contextlib import suppress
 
 import psycopg
 
 from feedback.errors import JournalError, OncepoolError, SchemaTooNew
 from feedback.journal.connections import Connection
-from feedback.journal.database_errors import is_turned_away, outage_of
+from feedback.journal.database_errors import is_turned_away, is_unfit, outage_of
+from feedback.journal.identity import journal_identity
 from feedback.journal.migrations import check_schema, migrate
-from feedback.journal.probe import refused_writes
+from feedback.journal.privileges import Use
+from feedback.journal.probe import refused_work
 from feedback.postgres import one_line
 from processing.ipc.channel import ChannelClosed
 from processing.ipc.frames import DatabaseState, JournalUnusable, MaintenanceReady
@@ -50,6 +53,8 @@ class DatabaseProbe:
         self._schema_checked = False
         self._lock = threading.Lock()
         self._state = DatabaseHealth()  # guarded by _lock
+        self._uses = frozenset[str]()
+        self.needs(())
 
     def ask(self) -> None:
         """The main process wants to hear when the database can be reached."""
@@ -60,6 +65,12 @@ class DatabaseProbe:
         """A statement failed as if the database were away."""
         with self._lock:
             self._state.doubt()
+
+    def needs(self, uses: Collection[str]) -> None:
+        """The app uses these of the journal beside what all do: whether it may is tried."""
+        results = (Use.RESULTS,) if self._settings.results_topic else ()
+        self._uses = frozenset((*uses, *results))
+        self.doubt()
 
     @property
     def up(self) -> bool:
@@ -119,10 +130,14 @@ class DatabaseProbe:
             self._schema_checked = True
         if self.blocked:
             return
-        if (refused := refused_writes(connection, schema=self._settings.schema)) is not None:
+        self._health.uses_journal(journal_identity(connection, schema=self._settings.schema))
+        schema, uses = self._settings.schema, self._uses
+        if (refused := refused_work(connection, schema=schema, uses=uses)) is not None:
             with suppress(SchemaTooNew):  # as one that goes on after an upgrade has found
-                check_schema(connection, self._settings.schema)  # a table that is gone tells more
-            raise psycopg.OperationalError(f"it takes no writes: {_in_words(refused)}") from refused
+                check_schema(connection, schema)  # a table that is gone tells more
+            said = _in_words(refused)
+            said = said if is_unfit(refused) else f"it takes no writes: {said}"
+            raise psycopg.OperationalError(said) from refused
 
     def _check_schema(self, connection: Connection) -> None:
         schema = self._settings.schema

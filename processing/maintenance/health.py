@@ -47,7 +47,8 @@ class Health:
 
     Alive: the main process was heard within `stale_after` seconds and its own loop turns.
     Ready: alive, a member of the group (with or without partitions, paused or idle), its topics
-    exist, not stopping, the database is up, and workers reach it. Only reported are Redis, as
+    exist, not stopping, the database is up, workers reach it, and nobody of the group is seen with
+    another journal. Only reported are Redis, as
     requests run without it, partitions that are not read yet, as the others are, and brokers: they
     are away for all instances, and one that is not ready would help nobody.
     """
@@ -61,6 +62,8 @@ class Health:
         self._heard = self._turned = clock()
         self._database = (False, "not tried yet")
         self._redis = (False, "not tried yet")
+        self._journal = ""
+        self._other_journals = ""
 
     def heartbeat(self, facts: Mapping[str, Any]) -> None:
         """The main process's loop turned and says this of itself."""
@@ -82,6 +85,22 @@ class Health:
         """How Redis was found."""
         with self._lock:
             self._redis = (up, detail)
+
+    def uses_journal(self, journal: str) -> None:
+        """Which journal this instance uses."""
+        with self._lock:
+            self._journal = journal
+
+    def other_journals(self, others: str) -> None:
+        """Which instances of its group use another one, in words; empty: none that is known."""
+        with self._lock:
+            self._other_journals = others
+
+    @property
+    def journal(self) -> str:
+        """Which journal this instance uses; empty as long as that is not known."""
+        with self._lock:
+            return self._journal
 
     @property
     def facts(self) -> dict[str, Any]:
@@ -125,6 +144,7 @@ class Health:
                     _workers(self._facts),
                     HealthCheck("stopping", not stopping, "yes" if stopping else "no"),
                     HealthCheck("database", *self._database),
+                    _journal(self._other_journals),
                     HealthCheck("redis", *self._redis, counts=False),
                 )
             )
@@ -154,6 +174,14 @@ def _brokers(facts: Mapping[str, Any]) -> HealthCheck:
         return HealthCheck("brokers", ok=True, detail="answer", counts=False)
     detail = f"all are down, none was heard for {facts['brokers_away_for']:.0f} s"
     return HealthCheck("brokers", ok=False, detail=detail, counts=False)
+
+
+def _journal(others: str) -> HealthCheck:
+    if not others:
+        return HealthCheck("journal", ok=True, detail="no instance of the group uses another one")
+    return HealthCheck(
+        "journal", ok=False, detail=f"of the group, others use another one: {others}"
+    )
 
 
 def _workers(facts: Mapping[str, Any]) -> HealthCheck:

@@ -15,10 +15,10 @@ from typing import Any, Final
 import redis
 
 from feedback.errors import StoreUnavailable
+from processing.cluster import other_groups, other_journals
 from processing.cluster.cancellations import Cancellations
 from processing.cluster.instances import connect
 from processing.cluster.membership import Membership
-from processing.cluster.other_groups import ADVICE, in_words
 from processing.cluster.quota import InstanceQuota
 from processing.ipc.channel import ChannelClosed
 from processing.ipc.frames import CancelAsked, Frame, LimitsFound
@@ -26,6 +26,8 @@ from processing.logs import BoundLogger
 from processing.maintenance.health import Health
 from processing.settings import MaintenanceSettings
 
+SAY_AGAIN: Final = 60.0
+"""Seconds after which it is said once more that others of the group use another journal."""
 HANGS: Final = 3.0
 """Seconds after which a look that has not ended means that Redis is away."""
 
@@ -67,6 +69,8 @@ class MembershipLoop:
         """The limits that the main process was told, and what of them could not be read."""
         self._other_groups: dict[str, tuple[str, ...]] = {}
         """Groups that were warned of, with their types."""
+        self._other_journals: tuple[dict[str, str], float] = ({}, 0.0)
+        """Instances that were warned of, with their journals, and when."""
         self._left_out: tuple[str, ...] = ()
         """Registrations that were warned of."""
         self._busy_since: float | None = None
@@ -124,6 +128,8 @@ class MembershipLoop:
         facts = self._health.facts
         if self.health_port is not None:
             facts["health_port"] = self.health_port
+        if journal := self._health.journal:
+            facts["journal"] = journal
         try:
             for asked in self._cancellations.take(self._instance):
                 self._tell(CancelAsked(*asked))
@@ -137,6 +143,7 @@ class MembershipLoop:
             self._health.redis(up=True, detail="answers")
             self._leave_to_others(self._membership.known_elsewhere)
             self._warn_of_other_groups(self._membership.other_groups)
+            self._warn_of_journals(self._membership.other_journals)
             self._warn_of_registrations(self._membership.left_out)
             if self._membership.restored_at != self._restored_at:
                 self._restored_at = self._membership.restored_at
@@ -165,9 +172,25 @@ class MembershipLoop:
             self._log.warning(
                 "another group under the same Redis prefix handles the same types: they take each"
                 " other's waiting requests",
-                groups=in_words(news),
-                advice=ADVICE,
+                groups=other_groups.in_words(news),
+                advice=other_groups.ADVICE,
             )
+
+    def _warn_of_journals(self, found: dict[str, str]) -> None:
+        """Not ready as long as it is so: said again and again, as nothing is worse."""
+        words, now = other_journals.in_words(found), time.monotonic()
+        self._health.other_journals(words)
+        known, at = self._other_journals
+        if found == known and (not found or now - at < SAY_AGAIN):
+            return
+        self._other_journals = found, now
+        if found:
+            self._log.error(
+                "instances of this group use another journal: requests that move between them run"
+                " twice", own=self._health.journal, others=words, advice=other_journals.ADVICE,
+            )  # fmt: skip
+        else:
+            self._log.info("all instances of this group that are seen use one journal")
 
     def _warn_of_registrations(self, left_out: tuple[str, ...]) -> None:
         news, self._left_out = left_out != self._left_out, left_out
@@ -184,6 +207,7 @@ class MembershipLoop:
         self._membership.away()
         self._health.redis(up=False, detail=detail)
         self._leave_to_others(frozenset())  # nobody knows who else there is
+        self._health.other_journals("")
 
     def _tell_limits(self, portion: InstanceQuota) -> None:
         told, unread = self._told

@@ -136,7 +136,7 @@ class UnstartedHandling:
             self._park(connection, part, done)
         except Exception as error:
             parts = perhaps_parked(part, done.runs.keys() | {row.id for row in done.superseded})
-            outage = outage_of(error, connected=not connection.closed)
+            outage = outage_of(error, connected=not connection.closed, journals=True)
             for some in parts:
                 if isinstance(error, psycopg.Error) and outage is not None:
                     self._try_again(some, error)

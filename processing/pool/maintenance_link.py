@@ -16,7 +16,7 @@ from processing.ipc.frames import (
     CancelAsked,
     CannotServe,
     DatabaseState,
-    DeclareSchedules,
+    DeclareApp,
     DueRows,
     Frame,
     FromMaintenance,
@@ -29,7 +29,6 @@ from processing.ipc.frames import (
     PartStands,
     ProbeDatabase,
     RowDueIn,
-    ScheduleFields,
     Stop,
     ToMaintenance,
     WantDoubts,
@@ -46,7 +45,7 @@ longer."""
 SILENT_START: Final = 120.0
 """The same of one that has said nothing at all yet: where CPU is short it is still loading its
 modules, and the next one would begin at nothing."""
-ASKS: Final = (DeclareSchedules, Heartbeat, ProbeDatabase, RowDueIn, Stop, WantDoubts, WantRows)
+ASKS: Final = (DeclareApp, Heartbeat, ProbeDatabase, RowDueIn, Stop, WantDoubts, WantRows)
 """What leaves nothing undone where it is lost with its process."""
 DIED: Final = (
     "maintenance processes in a row died while they started, before they could say why; see what"
@@ -83,8 +82,8 @@ class MaintenanceLink(UnstartedParts):
         """What the first one said of the database's schema, once it has; later ones are events."""
         self.database_up = False
         """Whether the database was reached when it was last looked at."""
-        self._schedules: tuple[ScheduleFields, ...] = ()
-        """What the app has come by the clock."""
+        self._declared = DeclareApp((), ())
+        """What its workers have said of the app."""
         self._asked: float | None = None
         """When it was sent the first heartbeat that it has said nothing after."""
         self._heard = False
@@ -149,9 +148,9 @@ class MaintenanceLink(UnstartedParts):
         """What the app is like, as its workers say."""
         self.decoded, self.pure_once = app.decoded, app.pure_once
         self.comparable = app.comparable
-        if app.schedules != self._schedules:
-            self._schedules = app.schedules
-            self.send(DeclareSchedules(app.schedules))
+        if (declared := DeclareApp(app.schedules, app.uses)) != self._declared:
+            self._declared = declared
+            self.send(declared)
 
     # The process
 
@@ -202,8 +201,8 @@ class MaintenanceLink(UnstartedParts):
         self._selector.register(child.channel, selectors.EVENT_READ, self._on_channel)
         if child.sentinel is not None:
             self._selector.register(child.sentinel, selectors.EVENT_READ, self._on_sentinel)
-        if self._schedules:
-            self.send(DeclareSchedules(self._schedules))
+        if any(self._declared):
+            self.send(self._declared)
         self._hand_over_again()
 
     def _listen(self) -> None:

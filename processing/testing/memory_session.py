@@ -127,7 +127,7 @@ class MemoryOutages(Outages):
     def connect(self) -> None:
         """It is."""
 
-    def survive(self, error: psycopg.Error) -> bool:
+    def survive(self, error: psycopg.Error, *, journals: bool = True) -> bool:
         self._session.rollback()
         return False
 

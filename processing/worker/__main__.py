@@ -43,6 +43,7 @@ from processing.worker.chunk_run import ChunkRun
 from processing.worker.executor import Executor
 from processing.worker.forks import FORK_GUARD
 from processing.worker.inbox import Inbox
+from processing.worker.journal_uses import uses_of
 from processing.worker.seated_run import SeatedRun
 from processing.worker.traced_runs import TracedRuns
 
@@ -221,7 +222,15 @@ def _ready(app: App) -> WorkerReady:
     calls = {name: h.concurrency for name, h in app.handlers.items() if h.concurrency is not None}
     checked = tuple(name for name, handler in app.handlers.items() if handler.check is not None)
     return WorkerReady(
-        list(most), limited, list(app.decoders), pure_once, comparable, schedules, calls, checked
+        list(most),
+        limited,
+        list(app.decoders),
+        pure_once,
+        comparable,
+        schedules,
+        calls,
+        checked,
+        uses_of(app),
     )
 
 

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 import psycopg
 
 from feedback.contract.states import State
-from feedback.journal.database_errors import Overtaken, is_lock_race, is_race
+from feedback.journal.database_errors import Overtaken, is_gone, is_lock_race, is_race, is_unfit
 from feedback.journal.halving import LOSSES, LOSSES_TOGETHER
 from feedback.status.status import StatusWrite
 from processing.handlers.outcomes import Outcome, describe, safe_text
@@ -46,6 +46,8 @@ class _Luck:
     tries: int = REDO
     losses: int = 0
     """Connections lost under them."""
+    refused: bool = False
+    """The journal has refused them once."""
 
 
 class Bisection:
@@ -168,23 +170,35 @@ class Bisection:
                         self._transaction.tell_others(raised.others, chunk)
                 return tasks
             case Struck() | Overtaken() | psycopg.Error():
-                error = raised.error if isinstance(raised, Struck) else raised
-                if isinstance(error, psycopg.Error) and self._outages.survive(error):
-                    return self._after_loss(error, tasks, luck, chunk, apart)
-                self._session.rollback()
-                if is_race(error, self._schema):
-                    return self._after_race(raised, tasks, luck, chunk, apart)
-                if isinstance(raised, Struck):
-                    # The database does work: it was what they asked of it.
-                    chunk.excused.update(t.index for t in raised.tasks)
-                    return tasks
-                self._fail(tasks, error, chunk, apart)
+                return self._after_error(raised, tasks, luck, chunk, apart)
             case _:
                 # Of user code, or our own.
                 self._log.error("unexpected", error=describe(raised), exc_info=raised)
                 self._session.drop()  # nobody knows what it is in the middle of
                 self._outages.connect()
                 self._fail(tasks, raised, chunk, apart)
+        return []
+
+    def _after_error(
+        self, raised: Struck | Overtaken | psycopg.Error, tasks: list[Task], luck: _Luck,
+        chunk: ChunkRun, apart: list[Task],
+    ) -> list[Task]:  # fmt: skip
+        """A statement failed: one of the journal's own, or one that handlers were struck by."""
+        own = not isinstance(raised, Struck)
+        error = raised.error if isinstance(raised, Struck) else raised
+        if isinstance(error, psycopg.Error):
+            if self._outages.survive(error, journals=own):
+                return self._after_loss(error, tasks, luck, chunk, apart)
+            if own and is_unfit(error) and not luck.refused:
+                return self._after_refusal(error, tasks, luck, chunk)
+        self._session.rollback()
+        if is_race(error, self._schema):
+            return self._after_race(raised, tasks, luck, chunk, apart)
+        if isinstance(raised, Struck):
+            # The database does work: it was what they asked of it.
+            chunk.excused.update(t.index for t in raised.tasks)
+            return tasks
+        self._fail(tasks, error, chunk, apart)
         return []
 
     def _after_loss(
@@ -198,6 +212,21 @@ class Bisection:
         # The database works, but for these.
         self._fail(tasks, ConnectionLostEachTime(luck.losses, error), chunk, apart)
         return []
+
+    def _after_refusal(
+        self, error: psycopg.Error, tasks: list[Task], luck: _Luck, chunk: ChunkRun
+    ) -> list[Task]:
+        """The journal's own statement was refused, though a probe finds nothing that is missing.
+
+        A right may have been given since, and a handler may have taken another role for the rest of
+        its transaction: they are tried once more, then halved. Raises DatabaseAway where something
+        of the journal's is gone, of which no handler can have made that.
+        """
+        if is_gone(error):
+            self._outages.blame_database(error)
+        luck.refused = True
+        chunk.clear()
+        return tasks
 
     def _after_race(
         self, raised: BaseException, tasks: list[Task], luck: _Luck, chunk: ChunkRun,

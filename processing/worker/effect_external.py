@@ -16,7 +16,7 @@ import psycopg
 
 from feedback.backend import Backend
 from feedback.contract.states import HANDLER_ERROR, OK, State
-from feedback.journal.database_errors import Overtaken, is_lock_race, is_stale_plan
+from feedback.journal.database_errors import Overtaken, is_lock_race, is_stale_plan, is_unfit
 from feedback.journal.writer import JournalWriter
 from processing.handlers.handler import Handler
 from processing.handlers.outcomes import (
@@ -156,6 +156,8 @@ class EffectExternal:
                 return found or self._in_vain(task, error, chunk)
             if is_lock_race(error):
                 return self._in_vain(task, error, chunk)
+            if is_unfit(error):
+                self._outages.blame_database(error)
             return self._end_unclaimed(task, outcome_of(error), chunk)  # no row takes it
         self._outages.committed()
         # A proxy that pools transactions may hide which backend was lost: that one lands after all.

@@ -22,6 +22,7 @@ from feedback.contract.states import DeadLetterReason
 from feedback.errors import Malformed
 from feedback.journal.coalescing import Coalescing
 from feedback.journal.dead_letters import DeadLetter
+from feedback.journal.privileges import Use
 from feedback.journal.writer import JournalWriter
 from feedback.status.status import StatusWrite
 from processing.handlers.app import App
@@ -41,6 +42,7 @@ from processing.worker.effect_external import EffectExternal
 from processing.worker.effect_none import EffectNone
 from processing.worker.effect_transaction import EffectTransaction
 from processing.worker.failure_report import FailureReport
+from processing.worker.journal_uses import uses_of
 from processing.worker.lease_keeper import LeaseKeeper
 from processing.worker.outages import DatabaseAway, Outages
 from processing.worker.reading import Limits, read_task
@@ -305,8 +307,9 @@ def _access(
         prepare_threshold=settings.prepare_threshold,
     )
     schema = settings.schema
+    uses = (*uses_of(app), *((Use.RESULTS,) if settings.results else ()))
     return JournalAccess(
-        session, Outages(session, schema, log), JournalWriter(schema), Coalescing(schema)
+        session, Outages(session, schema, log, uses), JournalWriter(schema), Coalescing(schema)
     )
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TypeVar
 
 import psycopg
@@ -15,6 +15,7 @@ import psycopg
 from feedback.backoff import Backoff
 from feedback.journal.database_errors import Outage, is_lock_race, is_stale_plan, outage_of
 from feedback.journal.halving import LOSSES
+from feedback.journal.probe import refused_work
 from processing.handlers.outcomes import safe_text
 from processing.handlers.stopping import STOPPING
 from processing.logs import BoundLogger
@@ -33,23 +34,30 @@ T = TypeVar("T")
 
 
 class DatabaseAway(Exception):
-    """The database can't be reached, or takes no writes: nothing that needs it can be done."""
+    """The database can't be reached, takes no writes or refuses its journal to this user.
+
+    Nothing that needs it can be done.
+    """
 
 
 class Outages:
     """Stands between the session and whoever has to go on when it fails."""
 
-    def __init__(self, session: Session, schema: str, log: BoundLogger) -> None:
+    def __init__(
+        self, session: Session, schema: str, log: BoundLogger, uses: Collection[str] = ()
+    ) -> None:
+        """`uses`: what of the journal is used here beside what all use."""
         self._session = session
         self._schema = schema
+        self._uses = uses
         self._log = log
         self._losses = 0
         """Connections lost since something was committed."""
         self.refused = False
-        """The last thing heard is that the server takes no writes."""
+        """The last thing heard is that the server takes no writes, or the journal is of no use."""
 
     def connect(self) -> None:
-        """Connects where that is not so; after refused writes asks whether they are taken again.
+        """Connects where that is not so; after a refusal asks whether the journal works again.
 
         A session that takes none is given up first: what a handler has set for all of it (`SET
         default_transaction_read_only`) says nothing of the server. Raises DatabaseAway.
@@ -59,9 +67,9 @@ class Outages:
         while True:
             try:
                 self._session.connect()
-                if self.refused and not self._session.takes_writes(self._schema):
+                if self.refused and (refused := self._refused_work()) is not None:
                     if not used:
-                        raise DatabaseAway("the database takes no writes")
+                        raise DatabaseAway(f"the journal refuses work: {safe_text(refused)}")
                     self._session.drop()
                     used, given_up = False, True
                     continue
@@ -76,22 +84,27 @@ class Outages:
                               " it to read-only, which is to be left alone")  # fmt: skip
         self.refused = False
 
+    def _refused_work(self) -> psycopg.Error | None:
+        connection = self._session.connection
+        return refused_work(connection, schema=self._schema, uses=self._uses)
+
     def committed(self) -> None:
         """Something was committed: all is well."""
         self._losses = 0
 
-    def survive(self, error: psycopg.Error) -> bool:
+    def survive(self, error: psycopg.Error, *, journals: bool = True) -> bool:
         """Rolls back after an error outside of COMMIT; True where all that was open is done again.
 
         That is so where the connection was lost, or is of no more use, and there is a new one.
-        False where the error is about what was to be done. Raises DatabaseAway.
+        False where the error is about what was to be done. `journals`: of a statement of the
+        journal's own, and no handler's. Raises DatabaseAway.
         """
         session = self._session
         if is_stale_plan(error):
             session.drop()
             self.connect()
             return True
-        match outage_of(error, connected=not session.lost):
+        match outage_of(error, connected=not session.lost, journals=journals):
             case Outage.RECONNECT | Outage.UNCLEAR:
                 self._losses += 1
                 self._log.warning("database connection lost", error=safe_text(error))
@@ -112,10 +125,10 @@ class Outages:
     def blame_database(error: BaseException) -> None:
         """Raises DatabaseAway where the server cannot do its work, though a probe finds it can.
 
-        For what only the journal is written with: a disk that was full a moment ago is no fault of
-        what was to be written.
+        For what only the journal is written with: a disk that was full a moment ago, or a right
+        that its user lacks, is no fault of what was to be written.
         """
-        if outage_of(error, connected=True) is Outage.AWAY:
+        if outage_of(error, connected=True, journals=True) is Outage.AWAY:
             raise DatabaseAway(safe_text(error)) from error
 
     def redo(self, work: Callable[[], T]) -> T:
@@ -147,7 +160,7 @@ class Outages:
                 self.connect()
                 done = work()
             except (DatabaseAway, psycopg.Error) as error:
-                outage = outage_of(error, connected=not self._session.lost)
+                outage = outage_of(error, connected=not self._session.lost, journals=True)
                 self._session.rollback()
                 if stale := is_stale_plan(error):
                     self._session.drop()

@@ -20,7 +20,6 @@ from feedback.journal.backends import end_backends, end_for_good
 from feedback.journal.commits import LIFE, fate_of, number_of
 from feedback.journal.connections import open_connection
 from feedback.journal.database_errors import Outage, outage_of
-from feedback.journal.probe import takes_writes
 from feedback.postgres import local_settings, milliseconds
 from processing.worker.database_clock import SECONDS, DatabaseClock
 from processing.worker.failures import Failures
@@ -305,10 +304,6 @@ class Session:
         self._next_savepoint = None
         with ended_where_missing():
             self._send(BACK)
-
-    def takes_writes(self, schema: str) -> bool:
-        """Whether the server writes now, outside of a transaction. Raises psycopg.Error."""
-        return takes_writes(self.connection, schema=schema)
 
     def number(self) -> tuple[str, str]:
         """The open transaction's id and the life of the server, to ask later what became of it."""

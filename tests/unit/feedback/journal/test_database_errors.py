@@ -63,3 +63,14 @@ def test_races() -> None:
     # Without a place of its own it may be any table's key.
     assert not is_race(errors.UniqueViolation("taken"), "oncepool")
     assert not is_race(errors.ReadOnlySqlTransaction("no"), "oncepool")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [errors.InsufficientPrivilege, errors.UndefinedTable, errors.UndefinedColumn,
+     errors.InvalidSchemaName],
+)  # fmt: skip
+def test_what_the_journal_lacks_is_no_fault_of_a_request(error: type[psycopg.Error]) -> None:
+    """Nor is what a handler's own statement lacks an outage."""
+    assert outage_of(error("no"), connected=True, journals=True) is Outage.AWAY
+    assert outage_of(error("no"), connected=True) is None

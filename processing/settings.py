@@ -128,6 +128,8 @@ class MaintenanceSettings:
     """Seconds after which the check of a request in doubt is asked; each time they double."""
     claim_pause: float = 0.05
     """Seconds after a claim that found nothing; doubles up to one second, where that is more."""
+    unknown_left: float = 30.0
+    """Seconds that a due row of a type without a handler here is left to other instances."""
     results_topic: str = ""
     """Where result records go; empty = there are none."""
     results_kafka: dict[str, Any] = field(default_factory=dict)

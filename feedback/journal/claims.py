@@ -28,6 +28,7 @@ from feedback.journal.releases import (
     read_superseded,
     tokens_of,
 )
+from feedback.journal.unknown_types import UnknownTypes
 
 LONGEST_WALK: Final = 2000
 """Types that one walk looks at."""
@@ -69,7 +70,7 @@ class ClaimResult(NamedTuple):
 
     rows: list[Claimed]
     due_in: float | None
-    """Seconds until the first row of a type that has none due now; None where no such type is."""
+    """Seconds until the first of a type that has none to claim now; None where no such type is."""
     after: str
     """The type after which the next claim is to start."""
     unsettled: list[Record] = []  # noqa: RUF012 - nobody writes to it
@@ -85,6 +86,7 @@ def claim(
     results: bool = False,
     after: str = "",
     known: Collection[str] = (),
+    unknown: UnknownTypes | None = None,
     expired: bool = True,
     commits: Commits[Superseded | UnreadableRow] | None = None,
     claiming: Callable[[str, list[str]], object] = lambda *_: None,
@@ -93,20 +95,23 @@ def claim(
 
     `results`: what is superseded on the way gets a result record. `after`: where the last claim
     left off; of very many types a claim looks at some, and at those that are `known`, whose rows
-    then go first. `expired`: also rows whose claim has run out, which counts as a lost one.
+    then go first. `unknown`: which rows of the other types are left to other instances.
+    `expired`: also rows whose claim has run out, which counts as a lost one.
     `commits` hears of rows that end without a run, `claiming` of the transaction's id and the
     claimed rows' ids before it is committed, where it has claimed any.
     """
     firsts, after = first_due(connection, after, known, schema=schema)
-    firsts = [(t, s) for t, s in firsts if t not in want.paused and want.limits.get(t, 1) > 0]
-    later = min((s for _, s in firsts if s > 0), default=None)
-    room = {t: want.limits.get(t, want.most) for t, s in firsts if s <= 0}
+    unknown = unknown or UnknownTypes()
+    overdue = {t: 0.0 if t in known else unknown.patience for t, _ in firsts}
+    due, later = _due_types(want, firsts, overdue)
+    held = unknown.held(connection, instance, set(due).difference(known), LEASE, schema)
+    room = {t: want.limits.get(t, want.most) for t in due if t not in held}
     if not room or want.most < 1:
         return ClaimResult([], later, after)
     values = {"token": claim_token(instance, want.order), "lease": LEASE, "expired": expired}
     before = [kind for kind in room if kind in known] if after else []
     with (commits or Commits()).transaction(connection) as ended:
-        rows = _claim_rounds(connection, want, room, before, values, schema)
+        rows = _claim_rounds(connection, want, room, before, {**values, "least": overdue}, schema)
         if rows:
             claiming(rows[0].transaction, [row.id for row in rows])
         records, unreadable = read_records(connection, rows, want.order, values, schema)
@@ -207,6 +212,16 @@ def renew_calls(connection: Connection, tokens: Sequence[str], lease: float, *, 
     return execute(connection, "renew_calls", schema, values).rowcount
 
 
+def _due_types(
+    want: ClaimRequest, firsts: list[tuple[str, float]], overdue: Mapping[str, float]
+) -> tuple[list[str], float | None]:
+    """Wanted types that have rows to claim, the first due ones first, and when another one has."""
+    wanted = [(t, s) for t, s in firsts if t not in want.paused and want.limits.get(t, 1) > 0]
+    times = sorted(((t, s + overdue[t]) for t, s in wanted), key=_seconds)
+    due = [t for t, s in times if s <= 0]
+    return due, min((s for _, s in times if s > 0), default=None)
+
+
 def _walk(connection: Connection, after: str, most: int, schema: str) -> list[tuple[str, float]]:
     values = {"after": after, "most": most}
     return execute(connection, "due_types", schema, values).fetchall()
@@ -249,7 +264,10 @@ def _claim_rounds(
 def _claim_shares(
     connection: Connection, shares: Mapping[str, int], values: Mapping[str, Any], schema: str
 ) -> list[DueRow]:
-    values = {**values, "types": list(shares), "shares": list(shares.values())}
+    overdue = [values["least"][kind] for kind in shares]
+    values = {
+        **values, "types": list(shares), "shares": list(shares.values()), "overdue": overdue,
+    }  # fmt: skip
     return [DueRow(*row) for row in execute(connection, "claim_due", schema, values)]
 
 

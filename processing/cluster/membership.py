@@ -12,7 +12,7 @@ from processing.cluster.instances import Registration, instances
 from processing.cluster.limits import ClusterLimits, RedisLimitsStore
 from processing.cluster.other_groups import other_groups
 from processing.cluster.other_journals import other_journals
-from processing.cluster.quota import InstanceQuota, Peer, Quota, known_elsewhere, peer
+from processing.cluster.quota import InstanceQuota, Peer, Quota, peer
 
 
 class Membership:
@@ -43,8 +43,6 @@ class Membership:
         """Unreadable fields of the limits."""
         self.left_out: tuple[str, ...] = ()
         """Names of registrations that could not be read at the last look."""
-        self.known_elsewhere: frozenset[str] = frozenset()
-        """Types that other live instances know and this one does not, at the last look."""
         self.other_groups: dict[str, tuple[str, ...]] = {}
         """Other group -> types that its instances handle as this one does, at the last look."""
         self.other_journals: dict[str, str] = {}
@@ -66,7 +64,6 @@ class Membership:
         peers = [peer(found) for found in instances(self._client, self._prefix, left_out)]
         self.left_out = tuple(left_out)
         others = [one for one in peers if one.id != self._instance]
-        self.known_elsewhere = known_elsewhere(own.types, others)
         self.other_groups = other_groups(own.group, own.types, others) if own.group else {}
         self.other_journals = other_journals(own.group, own.journal, others)
         self._look_for_itself(peers)
@@ -75,6 +72,11 @@ class Membership:
         # Said before it is used: who comes now must not count on what this instance takes.
         self._register(facts, published, now)
         return found
+
+    @property
+    def known_elsewhere(self) -> frozenset[str]:
+        """Types that other live instances know and this one does not, as far as it has seen."""
+        return self._quota.known_elsewhere
 
     def news(self, facts: Mapping[str, Any]) -> bool:
         """Whether the main process says something else of what is limited than at the last look."""

@@ -13,12 +13,13 @@ A smaller share is used at once, and is no longer held when the main process has
 what ran beyond it has ended.
 
 Registrations that are gone without their instances, as after a FLUSHALL, come back within a second:
-a share grows only when the group has been the same for `SETTLE`. So does the number of workers.
+a share grows only when the group has been the same for `SETTLE`. So does the number of workers, and
+what others know is forgotten only then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -74,15 +75,6 @@ def peer(facts: Mapping[str, Any]) -> Peer:
         group=str(facts.get("group") or ""),
         journal=str(facts.get("journal") or ""),
     )
-
-
-def known_elsewhere(own: Collection[str], others: Iterable[Peer]) -> frozenset[str]:
-    """Types that this instance does not know, and another one that takes work does.
-
-    `own` are the types of this one; as long as it has not said any, nothing is known of it.
-    """
-    known = frozenset().union(*(p.types for p in others if not p.stopping))
-    return known - frozenset(own) if own else frozenset()
 
 
 class TypeQuota(NamedTuple):
@@ -147,6 +139,8 @@ class Quota:
         self._reserved: dict[str, int] = {}
         """Type -> what this instance has or wants of the total."""
         self._grants = Grants()
+        self.known_elsewhere: frozenset[str] = frozenset()
+        """Types that this instance does not know, and another one that takes work does."""
 
     def unsettle(self) -> None:
         """Registrations got lost, or nobody could look: others may be there that are not seen."""
@@ -176,8 +170,11 @@ class Quota:
             del self._using[kind], self._reserved[kind]
             self._groups.pop(kind, None)
         self._looked = True
+        ids = sorted([self._own, *(p.id for p in others)])
+        settled = self._settled(None, ids, now)
+        self._learn_of_types(own, others, settled)
         found = InstanceQuota(
-            self._of_workers(limits, own, others, now),
+            self._of_workers(limits, own, ids, settled),
             types,
             tuple(sorted(kind for kind, limit in limits.types.items() if limit.paused)),
         )
@@ -188,13 +185,16 @@ class Quota:
         """The main process is told of it; returns the number that it will confirm."""
         return self._grants.told(found.shares)
 
+    def _learn_of_types(self, own: Peer, others: Sequence[Peer], settled: bool) -> None:
+        """More at once; fewer only in a settled group, as registrations may be lost."""
+        found = frozenset().union(*(p.types for p in others if not p.stopping))
+        self.known_elsewhere = (found if settled else self.known_elsewhere | found) - own.types
+
     def _of_workers(
-        self, limits: ClusterLimits, own: Peer, others: Sequence[Peer], now: float
+        self, limits: ClusterLimits, own: Peer, ids: Sequence[str], settled: bool
     ) -> int | None:
         """Fewer at once; more of a total only in a settled group, until then as many as it has."""
-        ids = sorted([self._own, *(p.id for p in others)])
         goal = workers_of(limits, self._own, ids)
-        settled = self._settled(None, ids, now)
         if settled or limits.workers_total is None or goal is None:
             self._workers = goal
             return goal

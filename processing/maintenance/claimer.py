@@ -25,6 +25,7 @@ from feedback.journal.coalescing import Superseded
 from feedback.journal.commits import Commits, Fate, fate_of
 from feedback.journal.connections import Connection
 from feedback.journal.releases import release
+from feedback.journal.unknown_types import UnknownTypes
 from feedback.journal.writer import JournalWriter
 from processing.ipc.frames import (
     DueRows,
@@ -89,11 +90,12 @@ class Claimer:
         """The type where the last claim left off: the database thread alone knows."""
         self._strays_after = ""
         """The same of the look for what the maintenance process before this one had claimed."""
+        self._unknown = UnknownTypes(settings.unknown_left)
         self._lock = threading.Lock()
         # All below is guarded by _lock.
         self._timing = ClaimTiming(settings.claim_pause)
         self._known: frozenset[str] = frozenset()
-        """Types that have handlers here."""
+        """Types that have handlers here; none before the main process has said so."""
         self._foreign: frozenset[str] = frozenset()
         self._releases: dict[tuple[str, int], _Release] = {}
         self._held: set[tuple[str, int]] = set()
@@ -140,7 +142,10 @@ class Claimer:
             self._known = frozenset(types)
 
     def leave_to_others(self, types: frozenset[str]) -> None:
-        """Rows of these types are not claimed: only other instances have handlers for them."""
+        """Rows of these types are not claimed: only other instances have handlers for them.
+
+        Advice, as Redis says it: without it, others are known by the claims in the journal.
+        """
         with self._lock:
             if self._foreign - types:
                 self._timing.woken(time.monotonic())  # some of them may be due here now
@@ -288,7 +293,7 @@ class Claimer:
             found = claim(
                 connection, self._instance, wanted,
                 schema=self._schema, results=self._results, after=self._after, known=known,
-                expired=expired, commits=self.commits,
+                unknown=self._unknown, expired=expired, commits=self.commits,
                 claiming=lambda number, ids: claiming.append((number, ids)),
             )  # fmt: skip
         except BaseException:

@@ -206,7 +206,6 @@ class MembershipLoop:
         self._registered = False
         self._membership.away()
         self._health.redis(up=False, detail=detail)
-        self._leave_to_others(frozenset())  # nobody knows who else there is
         self._health.other_journals("")
 
     def _tell_limits(self, portion: InstanceQuota) -> None:

@@ -19,7 +19,7 @@ AT_ONCE = 5_000
 SHOWN = 3
 """Examples of each kind of difference."""
 GIVEN_UP = "dead/unknown_type"
-"""What a request of an unknown type becomes once its retries are used up, in about 20 minutes."""
+"""What a request of an unknown type becomes once its retries are used up, in about 25 minutes."""
 NOTHING = "nothing"
 TABLES = """
 CREATE TABLE {s}.sent (n bigint, id text, ending text, change text, partition int, place bigint);

@@ -37,6 +37,7 @@ def other(bench: Bench, stack: Stack, prefix: str) -> Iterator[MaintenanceProces
     settings = MaintenanceSettings(
         instance="other", database_url=bench.database, schema=bench.schema, redis_url=stack.redis,
         redis_prefix=prefix, log=LOG, health_port=0, sweep_interval=0.2, stale_after=600.0,
+        unknown_left=0.0,
     )  # fmt: skip
     made = MaintenanceProcess(settings)
     assert made.ready().ok

@@ -30,16 +30,19 @@ FROM unnest(%(types)s::text[]) AS wanted(type), LATERAL (
 -- ctid = ANY, as a join on id becomes a scan of the table.
 -- A row whose reference has a live claim, or one that is newer, waits behind it. Of what is found as
 -- much is taken as is wanted in all, and in bytes, with the row that goes beyond those. A header counts
--- for what it takes in memory beside its content, as in feedback/contract/record.py.
+-- for what it takes in memory beside its content, as in feedback/contract/record.py. Of types that are
+-- not known it takes what is overdue by some time.
 WITH due AS MATERIALIZED (
     SELECT found.*
-    FROM unnest(%(types)s::text[], %(shares)s::int[]) AS wanted(type, share), LATERAL (
+    FROM unnest(%(types)s::text[], %(shares)s::int[], %(overdue)s::float8[])
+         AS wanted(type, share, overdue), LATERAL (
         SELECT r.ctid, r.due_at, r.created_at, coalesce(octet_length(r.payload), 0)
                + coalesce(octet_length(r.headers::text), 0) + %(header)s * CASE
                    WHEN jsonb_typeof(r.headers) = 'array' THEN jsonb_array_length(r.headers) ELSE 0
                END AS size
         FROM {schema}.requests r
-        WHERE r.state = 'waiting' AND r.type = wanted.type AND r.due_at <= statement_timestamp()
+        WHERE r.state = 'waiting' AND r.type = wanted.type
+          AND r.due_at <= statement_timestamp() - make_interval(secs => wanted.overdue)
           AND (r.token IS NULL OR %(expired)s)
           AND (r.coalesce_key IS NULL OR NOT EXISTS (
               SELECT FROM {schema}.requests c
@@ -65,6 +68,16 @@ WHERE r.ctid = ANY (ARRAY(
 RETURNING r.id, r.type, r.topic, r.produced_at, r.key, r.payload, r.headers::text, r.crashes,
           r.lost_claims, r.coalesce_key, coalesce(r.not_before, r.created_at), r.created_at,
           pg_current_xact_id()::text
+
+-- name: types_held_elsewhere
+-- Those of some types of which another instance holds a claim that has not run out.
+SELECT wanted.type FROM unnest(%(types)s::text[]) AS wanted(type), LATERAL (
+    SELECT FROM {schema}.requests r
+    WHERE r.state = 'waiting' AND r.type = wanted.type AND r.due_at > statement_timestamp()
+      AND r.due_at <= statement_timestamp() + make_interval(secs => %(lease)s)
+      AND r.token IS NOT NULL AND NOT starts_with(r.token, %(prefix)s)
+    LIMIT 1
+) claimed
 
 -- name: doubts_to_ask
 -- Of which nobody who was to ask came back with an answer, several times, may be what ends those.

@@ -117,6 +117,7 @@ def test_what_a_new_process_has_claimed_itself_is_no_stray(
     claimer = Claimer(settings, Reporting(unused, unused, unused, 60), LOG, DeadBackends(LOG))
     rows.add("of the one before", "in hand")
     claim(rows.connection, "here", ClaimRequest(1, 10), schema=schema)
+    claimer.learn(["effect"])
     claimer.on_frame(WantRows(2, 10, {}, []))
     rows.add("claimed here")
     claimer.claim(rows.connection)
@@ -148,6 +149,7 @@ def test_a_claim_that_lands_after_its_server_was_asked(
         f" DEFERRED FOR EACH ROW WHEN (NEW.id = 'late') EXECUTE FUNCTION {schema}.hold()"
     )
     tokens = f"SELECT id, token FROM {schema}.requests ORDER BY id"
+    claimer.learn(["effect"])
     claimer.on_frame(WantRows(5, 10, {}, []))
     with closing(psycopg.connect(stack.database)) as holder:
         holder.execute(f"LOCK TABLE {schema}.counters".encode())

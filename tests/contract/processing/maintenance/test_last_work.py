@@ -47,6 +47,7 @@ def test_it_is_done_over_another_connection(stack: Stack, schema: str, rows: Wai
     loop = DatabaseLoop(settings, told.append, held.publish, health, get_logger("test"))
     loop.start()
     eventually(lambda: [frame for frame in told if isinstance(frame, MaintenanceReady)])
+    loop.learn(["effect"])
     loop.on_queue_frame(WantRows(1, 1, {}, []))
     [due] = eventually(lambda: [frame for frame in told if isinstance(frame, DueRows)])
     loop.park(part(1))

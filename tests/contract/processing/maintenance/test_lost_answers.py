@@ -87,6 +87,7 @@ def test_older_ones_and_unreadable_ones_that_a_claim_ends(scene: Scene, rows: Wa
     rows.query(f"UPDATE {rows.schema}.requests SET headers = '[1]' WHERE id = 'bad'")
     rows.query(f"UPDATE {rows.schema}.requests SET lease_until = due_at WHERE id = 'old'")
     reference(rows, "new", produced_in=-1)
+    claimer.learn(["effect"])
     claimer.on_frame(WantRows(5, 10, {}, []))
 
     def work(line: Line) -> None:

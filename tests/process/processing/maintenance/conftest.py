@@ -26,6 +26,7 @@ def settings(stack: Stack, prefix: str) -> MaintenanceSettings:
         register_interval=0.1,
         register_ttl=60,
         limits_interval=0.1,
+        unknown_left=0.0,
         stale_after=600.0,  # tests say something of the main process when that is what they test
     )
 

@@ -230,3 +230,22 @@ def test_of_a_total_as_many_workers_as_configured_where_none_were_told_before_it
 
 def test_a_total_starts_no_more_workers_in_one_instance_than_its_setting_could() -> None:
     assert workers_of(ClusterLimits(None, 1_000_000), "a", ["a"]) == MOST_WORKERS
+
+
+def test_what_others_know_is_forgotten_when_the_group_has_settled_without_them() -> None:
+    one = Looking()
+    other, own = Peer("b", frozenset({"x", "y"})), frozenset({"x"})
+
+    def known(*others: Peer, now: float, types: frozenset[str] = own) -> frozenset[str]:
+        one.look(ClusterLimits(), *others, now=now, types=types)
+        return one.quota.known_elsewhere
+
+    assert known(other, now=0.0) == {"y"}
+    assert known(now=10.0) == {"y"}, "registrations that are gone may come back"
+    assert known(now=10.0 + SETTLE) == frozenset()
+    assert known(other, now=20.0) == {"y"}, "who comes is believed at once"
+    assert known(other, now=21.0, types=frozenset({"y"})) == {"x"}
+    one.quota.unsettle()
+    assert known(now=30.0, types=frozenset({"y"})) == {"x"}, "nobody could look in between"
+    known(other, now=40.0)
+    assert known(Peer("b", other.types, stopping=True), now=40.0 + SETTLE) == frozenset()

@@ -35,7 +35,7 @@ from processing.handlers.start_failure import explain
 from processing.worker.journal_uses import uses_of
 try:
     app = load_app(sys.argv[1])
-    app.start_worker(request_timeout=float(sys.argv[2]))
+    app.start_worker()
 except (Exception, SystemExit) as error:
     sys.exit(explain(error))
 app.stop_worker()
@@ -130,7 +130,7 @@ def check_app(settings: Settings) -> list[Finding]:
         return [Finding("app", "wrong", hidden, "rename it")]
     try:
         done = subprocess.run(
-            [sys.executable, "-c", LOAD, settings.app, str(settings.request_timeout)],
+            [sys.executable, "-c", LOAD, settings.app],
             capture_output=True,
             text=True,
             errors="replace",

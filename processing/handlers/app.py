@@ -147,12 +147,9 @@ class App:
         self._error.append(signature)
         return function
 
-    def start_worker(
-        self, resources: Mapping[str, Any] | None = None, *, request_timeout: float = 0.0
-    ) -> None:
+    def start_worker(self, resources: Mapping[str, Any] | None = None) -> None:
         """Run the start hooks, keep their resources, and bind every handler to them.
 
-        `request_timeout` is the setting, for handlers without a time-out of their own; 0: unknown.
         `resources` stand in for what the start hooks would give: then no hook runs. Raises
         RegistrationError, and whatever a hook raises; then all that was opened is closed again.
         """
@@ -170,7 +167,7 @@ class App:
                     started.start(hook)
             else:
                 started.by_name.update(resources)
-            self._bind(started.by_name, request_timeout)
+            self._bind(started.by_name)
             started.bind_ends(self._stop, self._terminate)
             started.bind_errors(self._error)
         except BaseException:
@@ -255,12 +252,11 @@ class App:
             )
         return signature
 
-    def _bind(self, resources: Mapping[str, Any], request_timeout: float) -> None:
+    def _bind(self, resources: Mapping[str, Any]) -> None:
         wrong = []
         for handler in self.handlers.values():
             try:
                 handler.bind(resources)
-                _refuse_timeouts(handler, request_timeout)
                 for schedule in self.schedules.values():
                     if schedule.type == handler.type:
                         refuse_payload(schedule, handler)
@@ -268,15 +264,6 @@ class App:
                 wrong.append(str(error))
         if wrong:
             raise RegistrationError("\n".join(wrong))
-
-
-def _refuse_timeouts(handler: Handler, default: float) -> None:
-    """Where a run may take longer by default than one may ask for."""
-    if handler.timeout is None and handler.max_timeout and handler.max_timeout < default:
-        raise handler.signature.error(
-            f"max_timeout={handler.max_timeout:g} is below the setting request_timeout"
-            f" ({default:g}), which is its time-out; give timeout= too"
-        )
 
 
 def _refuse_bare(decorator: str, example: str, given: object) -> None:

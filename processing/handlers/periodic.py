@@ -6,7 +6,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
 
 from feedback.contract.headers import check_name
 from feedback.contract.payloads import write_json
@@ -68,15 +68,17 @@ def read_schedule(
 
 
 def refuse_payload(schedule: Schedule, handler: Handler) -> None:
-    """Raises RegistrationError where the handler does not take what the schedule gives it.
+    """Raises RegistrationError where the handler never takes what the schedule gives it.
 
-    What else a validator of the user's raises is left to the runs: it may need what is not there
-    yet.
+    What validators of the user's say is left to the runs: they may go by the time, or by what is
+    not there yet.
     """
     parse = payload_parser(handler.type, handler.shapes()[0], None)
     try:
         parse(tick_of(schedule, datetime.now(UTC)).payload, "application/json")
     except InvalidPayload as error:
+        if isinstance(error.__cause__, ValidationError) and not _of_another_shape(error.__cause__):
+            return
         given = "a Tick" if schedule.payload is None else "its payload="
         raise RegistrationError(
             f"periodic {schedule.cron!r}, {handler.place}: {given} is not what the handler takes:"
@@ -84,6 +86,11 @@ def refuse_payload(schedule: Schedule, handler: Handler) -> None:
         ) from None
     except Exception:  # noqa: BLE001 - user code
         return
+
+
+def _of_another_shape(error: ValidationError) -> bool:
+    kinds = [one["type"] for one in error.errors(include_context=False, include_input=False)]
+    return any(kind in ("missing", "extra_forbidden") or kind.endswith("_type") for kind in kinds)
 
 
 def _payload(payload: Any) -> bytes:

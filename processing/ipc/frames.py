@@ -247,6 +247,8 @@ class Measurements(NamedTuple):
 class DeclareApp(NamedTuple):
     """What the app is like, in place of what was said of it before."""
 
+    types: tuple[str, ...]
+    """Those that have handlers."""
     schedules: tuple[ScheduleFields, ...]
     """What it has come by the clock."""
     uses: tuple[str, ...]

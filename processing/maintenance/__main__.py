@@ -194,7 +194,6 @@ class Maintenance:
         self._health.heartbeat(facts)
         self._channel.send(Alive())
         self._membership.heard(facts)
-        self._database.learn(facts.get("types", ()))
         if self._metrics is not None:
             self._metrics.heartbeat(facts)
 

@@ -128,10 +128,6 @@ class DatabaseLoop:
             self._claimer.on_frame(frame)
         self.wake()
 
-    def learn(self, types: Sequence[str]) -> None:
-        """These types have handlers here."""
-        self._claimer.learn(types)
-
     def leave_to_others(self, types: frozenset[str]) -> None:
         """Rows of these types are not claimed: only other instances have handlers for them."""
         self._claimer.leave_to_others(types)
@@ -153,6 +149,7 @@ class DatabaseLoop:
 
     def declare(self, app: DeclareApp) -> None:
         """What the app is like."""
+        self._claimer.learn(app.types)
         self._probe.needs(app.uses)
         self._ticking.declare(app.schedules)
         self.wake()

@@ -82,7 +82,7 @@ class MaintenanceLink(UnstartedParts):
         """What the first one said of the database's schema, once it has; later ones are events."""
         self.database_up = False
         """Whether the database was reached when it was last looked at."""
-        self._declared = DeclareApp((), ())
+        self._declared = DeclareApp((), (), ())
         """What its workers have said of the app."""
         self._asked: float | None = None
         """When it was sent the first heartbeat that it has said nothing after."""
@@ -148,7 +148,8 @@ class MaintenanceLink(UnstartedParts):
         """What the app is like, as its workers say."""
         self.decoded, self.pure_once = app.decoded, app.pure_once
         self.comparable = app.comparable
-        if (declared := DeclareApp(app.schedules, app.uses)) != self._declared:
+        declared = DeclareApp(tuple(app.types), app.schedules, app.uses)
+        if declared != self._declared:
             self._declared = declared
             self.send(declared)
 

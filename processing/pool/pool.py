@@ -283,7 +283,7 @@ class Pool:
         for chunk, suspects in left.chunks:
             self.lanes.put_back(chunk, suspects)
         count = sum(len(suspects) for _, suspects in left.chunks)
-        return [Died(number, cause, count, left.blamed[0][0] if left.blamed else None)]
+        return [Died(number, cause, count, left.blamed[0] if left.blamed else None)]
 
     def refused(self, number: int, error: str, now: float) -> None:
         """The system has not started a worker."""

@@ -73,8 +73,8 @@ class Left(NamedTuple):
 
     chunks: list[tuple[Chunk, dict[int, Suspect]]]
     """Those it had, the one that it ran last, with the suspects among their records."""
-    blamed: list[tuple[Record, float]]
-    """Whose fault that is, each with the seconds that it has run."""
+    blamed: list[Record]
+    """Whose fault that is."""
 
 
 def left_by(
@@ -106,12 +106,11 @@ def left_by(
         elif told is not None:
             culprit = 0
         seen = running if on_stage else None if told is None or not calls else told.running
-        begun = now if seen is None else seen.started
-        loss = (begun, now, cause)
+        loss = (now if seen is None else seen.started, now, cause)
         suspects = suspects_of_death(chunk, culprit, worker.backends, token_of(chunk), told, loss)
         left.chunks.append((chunk, suspects))
         if culprit is not None:
-            left.blamed.append((chunk.records[culprit], now - begun))
+            left.blamed.append(chunk.records[culprit])
     return left
 
 

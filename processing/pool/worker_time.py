@@ -48,8 +48,9 @@ WEIGHT: Final = 0.3
 OVERHEAD: Final = 0.002
 """Seconds that a chunk costs besides its handlers."""
 
-RESTART: Final = 1.0
-"""Seconds that a death of a worker costs besides the run that is blamed for it."""
+DEATH: Final = 2.0
+"""Seconds that a run which ended with its worker counts for, however long it was: enough to go
+alone, and soon forgotten where the next ones are quick."""
 
 ANSWERED: Final = 0.0005
 """Seconds that a request of a kind is taken to need of which only copies were seen."""
@@ -112,10 +113,10 @@ class Costs:
         for kind in kinds | times.keys():
             self.observe(kind, *times.get(kind, (0, 0.0)))
 
-    def killed(self, blamed: Iterable[tuple[Record, float]]) -> None:
-        """A worker died of these, each of which had run for so many seconds."""
-        for record, seconds in blamed:
-            self.observe(kind_of(record), 1, seconds + RESTART)
+    def killed(self, blamed: Iterable[Record]) -> None:
+        """A worker died of these."""
+        for record in blamed:
+            self.observe(kind_of(record), 1, DEATH)
 
     def take_quickened(self) -> Collection[str]:
         """Kinds that went alone and may share chunks now, each told once."""

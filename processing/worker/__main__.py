@@ -143,8 +143,7 @@ class _Worker:
         app = load_app(self._settings.app)
         gc.freeze()
         gc.enable()
-        executor = ExecutorSettings(**self._settings.executor)
-        app.start_worker(request_timeout=executor.default_timeout)
+        app.start_worker()
         if spans is not None:
             spans.provide()  # where no hook of the app's has
         return app

@@ -10,7 +10,14 @@ from collections.abc import Sequence
 from feedback.contract.counts import Count
 from feedback.contract.states import State
 from feedback.status.status import StatusWrite
-from processing.ipc.frames import DueRows, Frame, MaintenanceReady, ReleaseClaims, WantRows
+from processing.ipc.frames import (
+    DeclareApp,
+    DueRows,
+    Frame,
+    MaintenanceReady,
+    ReleaseClaims,
+    WantRows,
+)
 from processing.logs import get_logger
 from processing.maintenance.database_loop import DatabaseLoop
 from processing.maintenance.health import Health
@@ -47,7 +54,7 @@ def test_it_is_done_over_another_connection(stack: Stack, schema: str, rows: Wai
     loop = DatabaseLoop(settings, told.append, held.publish, health, get_logger("test"))
     loop.start()
     eventually(lambda: [frame for frame in told if isinstance(frame, MaintenanceReady)])
-    loop.learn(["effect"])
+    loop.declare(DeclareApp(("effect",), (), ()))
     loop.on_queue_frame(WantRows(1, 1, {}, []))
     [due] = eventually(lambda: [frame for frame in told if isinstance(frame, DueRows)])
     loop.park(part(1))

@@ -14,8 +14,8 @@ from feedback.status.redis_store import RedisStatusStore
 from feedback.status.status import StatusFields, StatusWrite
 from processing.ipc.frames import (
     DatabaseState,
+    DeclareApp,
     DueRows,
-    Heartbeat,
     ProbeDatabase,
     ReleaseClaims,
     RenewCalls,
@@ -100,7 +100,7 @@ def test_rows_of_the_apps_own_types_are_found_at_once_behind_thousands_of_others
     rows.add_types(4500)
     rows.add("real", type="zz.real")
     maintenance = ready(claim_pause=3600.0)
-    maintenance.send(Heartbeat({"types": ["zz.real"]}))
+    maintenance.send(DeclareApp(("zz.real",), (), ()))
     maintenance.send(WantRows(1, 10, {}, []))
     assert due(maintenance) == ["real"]
 

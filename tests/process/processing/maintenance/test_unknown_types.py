@@ -9,7 +9,7 @@ import pytest
 
 from feedback.contract.record import claim_of
 from processing.cluster.instances import Registration
-from processing.ipc.frames import DueRows, Heartbeat, LimitsFound, WantRows
+from processing.ipc.frames import DeclareApp, DueRows, Heartbeat, LimitsFound, WantRows
 from tests.support.maintenance import MaintenanceProcess, StartMaintenance
 from tests.support.private_valkey import PrivateValkey
 from tests.support.waiting import eventually
@@ -39,7 +39,7 @@ def test_without_redis_only_what_is_long_overdue_is_taken(
 ) -> None:
     rows.add("due", type="theirs")
     maintenance = ready(redis_url=NOWHERE, unknown_left=LEFT)
-    maintenance.send(Heartbeat({"types": ["own"], "at_once": {}}))
+    maintenance.send(DeclareApp(("own",), (), ()))
     assert claims(maintenance, rows, 1) == ["own-1"]
     rows.query(
         f"UPDATE {rows.schema}.requests SET due_at = now() - interval '{LEFT + 1} s'"
@@ -70,6 +70,7 @@ def test_who_knows_a_type_is_not_forgotten_while_redis_is_away(
     with valkey.client() as client:
         Registration(client, prefix, "other", ttl=600).renew({"types": ["theirs"]})
         maintenance = ready(redis_url=valkey.url)
+        maintenance.send(DeclareApp(("own",), (), ()))
         maintenance.send(Heartbeat({"types": ["own"], "at_once": {}}))
         maintenance.wait_for(LimitsFound)
     rows.add("due", type="theirs")

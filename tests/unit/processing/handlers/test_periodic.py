@@ -129,9 +129,12 @@ def test_a_handler_that_cannot_take_its_ticks_does_not_start(
     assert "test_periodic.py" in str(caught.value)
 
 
-def test_what_a_validator_lacks_when_the_worker_starts_is_no_mistake_of_the_schedule() -> None:
+@pytest.mark.parametrize("error", [LookupError, ValueError, AssertionError])
+def test_what_a_validator_says_when_the_worker_starts_is_no_mistake_of_the_schedule(
+    error: type[Exception],
+) -> None:
     def look_up(article: str) -> str:
-        raise LookupError("the catalogue is not loaded yet")
+        raise error("the catalogue is not loaded yet")
 
     app = App()
 

@@ -383,16 +383,6 @@ def test_the_cap_of_a_retry_policy_that_names_none_is_at_least_its_base() -> Non
             RetryPolicy(*given)
 
 
-def test_a_max_timeout_that_is_below_the_time_out_of_the_settings() -> None:
-    app = App()
-    app.handler("pay", max_timeout=5)(fine)
-    with pytest.raises(
-        RegistrationError, match=r"max_timeout=5 is below .*request_timeout \(300\)"
-    ):
-        app.start_worker(request_timeout=300)
-    app.start_worker(request_timeout=5)
-
-
 def test_seconds_of_a_status_may_be_written_as_a_float() -> None:
     handler = start(lambda payload: None, status_ttl=60.0)
     assert (handler.status_ttl, type(handler.status_ttl)) == (60, int)

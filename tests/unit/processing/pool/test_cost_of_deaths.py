@@ -125,3 +125,22 @@ def test_others_do_not_wait_for_all_that_kills(ran: float, *, measured: bool) ->
     pool = pool_with(1, quick=QUICK, **known)
     records = [record(n, b"%d" % n, "kills" if n % 20 == 0 else "quick") for n in range(20 * 20)]
     assert killed_before_others_were_done(pool, records, ran) <= 3
+
+
+def test_a_quick_type_that_hung_once_shares_chunks_again_after_a_dozen_quick_runs() -> None:
+    """However long it hung: the hours of a hang must not be served by what comes after it."""
+    pool = pool_with(1, kills=QUICK)
+    pool.submit([record(0, b"a", "kills")])
+    pool.plan(1.0)
+    pool.died(0, "signal SIGKILL", Running(0, 0, None, 1.0), 7200.0)
+    pool.take_suspects()
+    pool.submit([record(n, b"%d" % n, "kills") for n in range(1, 100)])
+    begin(pool, pool.plan(7201.0))
+    alone = 0
+    while True:
+        [(worker, chunk)] = chunks(pool.plan(7202.0 + alone))
+        if len(chunk.records) > 1:
+            break
+        alone += 1
+        pool.report(worker, done(chunk.number, kills=(1, QUICK)))
+    assert 1 <= alone <= 12

@@ -33,4 +33,4 @@ def _has_addresses(rest: str) -> bool:
     where = (rest.partition("@")[2] if "@" in before_slash else rest).partition("?")[0]
     hosts = where.partition("/")[0]
     ports = (re.sub(r"\[.*?\]", "", host).partition(":")[2] for host in hosts.split(","))
-    return "@" not in where and all(port.isdecimal() for port in ports if port)
+    return "@" not in where and all(port.strip().isdecimal() for port in ports if port.strip())

@@ -8,10 +8,9 @@ A store's module is loaded when it is opened, so that to check a URL loads no cl
 
 from __future__ import annotations
 
-import re
 from importlib import import_module
 from typing import Final
-from urllib.parse import SplitResult, parse_qsl, urlsplit
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 from feedback.status.store import StatusStore
 
@@ -27,7 +26,6 @@ _NUMBERS: Final = {
     "socket_connect_timeout": float,
     "socket_timeout": float,
 }
-_DATABASE: Final = re.compile("/?[0-9]*")
 _TLS: Final = "ssl_"
 """What the options of a URL may be, or begin with; any other would change what is read, or is not
 known to the client library, which says so only when it connects."""
@@ -58,10 +56,16 @@ def check_url(url: str) -> str:
     if not right:  # what it found may be a part of a password
         raise ValueError("this is no address: look at host and port (1 to 65535)")
     _check_host(parts.hostname or "")
-    if scheme != "unix" and not _DATABASE.fullmatch(parts.path):  # the client would take 0 for it
+    if scheme != "unix" and not _names_database(parts):  # the client would take 0 for it
         raise ValueError("its path has to be the number of a database, as in redis://host:6379/0")
     _check_options(parts)
     return scheme
+
+
+def _names_database(parts: SplitResult) -> bool:
+    """Whether the client library reads a number from the path, or takes that of the options."""
+    name = unquote(parts.path).replace("/", "")
+    return not name or name.isdecimal() or any(key == "db" for key, _ in parse_qsl(parts.query))
 
 
 def _check_host(host: str) -> None:

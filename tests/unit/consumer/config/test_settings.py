@@ -289,6 +289,12 @@ def test_clients_leave_out_what_stands_for_a_consumers_settings() -> None:
     assert {*client_settings.BROKERS, *client_settings.OF_CONSUMERS} == {*TWINS}
 
 
+@pytest.mark.parametrize("rest", ["", "/", "/3", "/3/", "//3", "/%33", "/prod?db=3"])
+def test_a_path_that_the_redis_client_reads_as_a_database_is_taken(rest: str) -> None:
+    url = f"redis://h{rest}"
+    assert load(environ={"ONCEPOOL_REDIS_URL": url}).redis_url == url
+
+
 @pytest.mark.parametrize("name", FORBIDDEN)
 def test_properties_that_the_protocol_owns_are_refused_with_the_reason(name: str) -> None:
     with pytest.raises(ConfigError) as caught:

@@ -64,7 +64,7 @@ def check_url(url: str) -> str:
 
 def _names_database(parts: SplitResult) -> bool:
     """Whether the client library reads a number from the path, or takes that of the options."""
-    name = unquote(parts.path).replace("/", "")
+    name = unquote(parts.path).strip("/")
     return not name or name.isdecimal() or any(key == "db" for key, _ in parse_qsl(parts.query))
 
 

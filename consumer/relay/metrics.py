@@ -55,8 +55,8 @@ class RelayMetrics:
         self._due = float("-inf")
         self._depths: Depths = {}
         """What was open when it was looked at."""
-        self._read = clock()
-        """When that was; before the first time, since when nobody has looked."""
+        self._read: float | None = None
+        """When that was."""
         self._given_up = False
         """The last look has failed."""
 
@@ -97,15 +97,13 @@ class RelayMetrics:
                     self._depths, self._read = depths, now
 
     def _of_outbox(self) -> list[MetricFamily]:
-        """The age is there from the start: what can't be read must be seen after a restart, too."""
-        age = one(OUTBOX_AGE, self._clock() - self._read)
-        if not self._depths:
-            return [age]
+        if self._read is None:  # an age would hide how old the other relays' figures are
+            return []
         rows = [(sender, row) for sender, rows in self._depths.items() for row in rows]
         return [
             family(OUTBOX_ROWS, {(sender, row.state): float(row.number) for sender, row in rows}),
             family(OUTBOX_OLDEST, {(sender, row.state): row.oldest for sender, row in rows}),
-            age,
+            one(OUTBOX_AGE, self._clock() - self._read),
         ]
 
 

@@ -238,7 +238,7 @@ JOURNAL_OLDEST: Final = _gauge(
 )
 JOURNAL_AGE: Final = _gauge(
     "journal_read_age_seconds",
-    "Since the journal was looked at; before the first time, since the process began.",
+    "Since the journal was looked at; not there before the first time.",
 )
 
 # The relay. `sender` is one of its settings
@@ -257,7 +257,7 @@ OUTBOX_OLDEST: Final = _gauge(
 )  # fmt: skip
 OUTBOX_AGE: Final = _gauge(
     "outbox_read_age_seconds",
-    "Since the outbox was looked at; before the first time, since the relay began.",
+    "Since the outbox was looked at; not there before the first time.",
     by=ShownBy.RELAY,
 )
 RELAY_SENT: Final = _counter(

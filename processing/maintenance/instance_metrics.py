@@ -63,8 +63,8 @@ class InstanceMetrics:
         self._dropped_by_workers = 0
         self._rows: Sequence[OpenRows] = ()
         """What stood in the journal when it was looked at."""
-        self._read = clock()
-        """When that was; before the first time, since when nobody has looked."""
+        self._read: float | None = None
+        """When that was."""
         self._given_up = False
         """The last look took too long."""
         self._asked = self._looked = float("-inf")
@@ -127,15 +127,13 @@ class InstanceMetrics:
             ]
 
     def _of_journal(self) -> list[MetricFamily]:
-        """The age is there from the start: what can't be read must be seen after a restart, too."""
-        age = one(JOURNAL_AGE, self._clock() - self._read)
-        if not self._rows:
-            return [age]
+        if self._read is None:  # an age would hide how old the other instances' figures are
+            return []
         oldest = {row.what: row.oldest for row in self._rows if row.oldest is not None}
         return [
             by_label(JOURNAL_ROWS, {row.what: float(row.number) for row in self._rows}),
             by_label(JOURNAL_OLDEST, oldest),
-            age,
+            one(JOURNAL_AGE, self._clock() - self._read),
         ]
 
 

@@ -203,7 +203,38 @@ def test_promtool_fires_the_alerts_of_what_goes_wrong(promtool: str, tmp_path: P
         {"series": name, "values": f"{float(value):f}+{int('_total' in name)}x60"}
         for name, _, value in lines
     ]
-    expected = [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in sorted(FIRING)]
+    _fires(promtool, tmp_path, series, FIRING)
+
+
+UP = {"journal": "oncepool_ready", "outbox": 'oncepool_relay_up{service="outbox"}'}
+NOT_LOOKED_AT = {"journal": "OncepoolJournalNotLookedAt", "outbox": "OncepoolOutboxNotLookedAt"}
+
+
+@pytest.mark.parametrize("what", NOT_LOOKED_AT)
+@pytest.mark.parametrize(
+    "ages, fires",
+    [
+        ([], True),  # since their start
+        (["0+0x60"], False),  # one has, and the other was started again and again
+        (["0+60x60"], True),  # has stopped to, and the other was started lately
+        (["0+60x60", "_x37 0+60x20"], False),
+        (["0+60x60", "0+0x60"], False),
+    ],
+)
+def test_who_looks_at_nothing_is_told_of(
+    promtool: str, tmp_path: Path, what: str, ages: list[str], fires: bool
+) -> None:
+    name, _, labels = UP[what].rstrip("}").partition("{")
+    up = [f'{name}{{{labels}{"," * bool(labels)}job="j",instance="{n}"}}' for n in range(2)]
+    age = [f'oncepool_{what}_read_age_seconds{{job="j",instance="{n}"}}' for n in range(2)]
+    series = [{"series": one, "values": "1+0x60"} for one in up]
+    series += [{"series": one, "values": v} for one, v in zip(age, ages, strict=False)]
+    _fires(promtool, tmp_path, series, {NOT_LOOKED_AT[what]} if fires else set())
+
+
+def _fires(promtool: str, tmp_path: Path, series: list[dict[str, str]], names: set[str]) -> None:
+    """Asserts that these alerts, and no others, fire after 40 minutes."""
+    expected = [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in sorted(names)]
     query = 'count by (alertname) (count by (alertname, alertstate) (ALERTS{alertstate="firing"}))'
     test = {
         "rule_files": [str(RULES_FILE)],

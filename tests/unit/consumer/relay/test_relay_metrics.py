@@ -108,11 +108,9 @@ def test_an_outbox_that_is_away_is_not_asked_at_each_scrape_and_its_figures_age(
     monkeypatch.setattr(relay_metrics, "log", SimpleNamespace(warning=warning))
     looks.away = True
     shown = looks.metrics.families()
-    names = [one.metric.name for one in shown if "outbox" in one.metric.name]
-    assert names == ["oncepool_outbox_read_age_seconds"]
+    assert not any("outbox" in one.metric.name for one in shown)
     looks.now += LOOK_EVERY - 1
-    shown = looks.metrics.families()
-    assert values(shown, "oncepool_outbox_read_age_seconds") == {(): LOOK_EVERY - 1}
+    looks.metrics.families()
     assert looks.number == 1
     looks.now += 1
     looks.metrics.families()
@@ -131,12 +129,12 @@ def test_an_outbox_that_is_away_is_not_asked_at_each_scrape_and_its_figures_age(
 def test_no_scrape_waits_for_a_look_and_there_is_one_at_a_time(looks: Looks) -> None:
     looks.later = []
     for _ in range(3):
-        assert not any("outbox_rows" in one.metric.name for one in looks.metrics.families())
+        assert not any("outbox" in one.metric.name for one in looks.metrics.families())
         looks.now += 2 * LOOK_EVERY
     (work,) = looks.later
     work()
     looks.later = []
-    assert any("outbox_rows" in one.metric.name for one in looks.metrics.families())
+    assert any("outbox" in one.metric.name for one in looks.metrics.families())
     assert looks.later == []  # the next one is due LOOK_EVERY after this one's end
     looks.now += LOOK_EVERY
     looks.metrics.families()
@@ -152,4 +150,4 @@ def test_a_look_that_fails_in_an_unknown_way_is_not_the_last(looks: Looks) -> No
         looks.metrics.families()
     looks.metrics._look = looks.look
     looks.now += LOOK_EVERY
-    assert any("outbox_rows" in one.metric.name for one in looks.metrics.families())
+    assert any("outbox" in one.metric.name for one in looks.metrics.families())

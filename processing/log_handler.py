@@ -7,6 +7,7 @@ the process that logs. Lines that it does not take are left out and counted.
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import os
 import select
@@ -14,7 +15,7 @@ import socket
 import stat
 import time
 from collections.abc import Callable
-from typing import TextIO
+from typing import Any, TextIO
 
 PATIENCE = 0.25
 """Seconds that a line may wait for a reader."""
@@ -49,20 +50,49 @@ class _Legible(logging.Handler):
 
 
 def _as_it_stands(record: logging.LogRecord, error: Exception) -> logging.LogRecord:
-    """The record with its message as a text without arguments."""
+    """The record with its message as a text without arguments, and texts for what has none."""
     more = {
         "arguments": _shown(record.args),
         "not_formatted": _shown(error),
         "at": f"{record.pathname}:{record.lineno}",
     }
-    text = record.msg if isinstance(record.msg, str) else _shown(record.msg)
-    return logging.getLogger(record.name).makeRecord(
-        record.name, record.levelno, record.pathname, record.lineno, text, (), record.exc_info,
-        extra=more,
-    )  # fmt: skip
+    stands = copy.copy(record)
+    vars(stands).update(_legible(vars(record)))
+    stands.args = ()
+    if isinstance(record.msg, dict):  # structlog's: the message is one of its fields
+        stands.msg = _legible(record.msg) | more
+    else:
+        stands.msg = record.msg if isinstance(record.msg, str) else _shown(record.msg)
+        vars(stands).update(more)
+    return stands
+
+
+def _legible(fields: dict[str, Any]) -> dict[str, Any]:
+    """The fields, each that can't be shown as a text; tracebacks come without that."""
+    legible = {}
+    for name, value in fields.items():
+        try:
+            repr(value)
+        except Exception:  # noqa: BLE001 - of whatever a caller has passed
+            legible[name] = value if name == "exc_info" else _shown(value)
+        else:
+            legible[name] = value
+    return legible
 
 
 def _shown(value: object) -> str:
+    """As repr, and where that fails each part of it by itself."""
+    try:
+        return repr(value)
+    except Exception:  # noqa: BLE001 - as above
+        if isinstance(value, dict):
+            return f"{{{', '.join(f'{_part(k)}: {_part(v)}' for k, v in value.items())}}}"
+        if isinstance(value, (tuple, list)):
+            return f"[{', '.join(map(_part, value))}]"
+        return object.__repr__(value)
+
+
+def _part(value: object) -> str:
     try:
         return repr(value)
     except Exception:  # noqa: BLE001 - as above

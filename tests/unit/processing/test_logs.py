@@ -150,6 +150,27 @@ def test_what_can_not_be_formatted_is_one_line_with_its_arguments() -> None:
     assert [line["message"][:1] for line in silent] == ["%", "<"]
 
 
+@pytest.mark.parametrize("of", ["standard library", "structlog"])
+def test_of_a_line_with_a_value_that_has_no_text_all_else_is_there(of: str) -> None:
+    stream = io.StringIO()
+    configure("json", "info", stream=stream)
+
+    if of == "structlog":
+        get_logger("shop").warning("paid", amount=5, card=Unspeakable(), some=["a", Unspeakable()])
+    else:
+        more = {"amount": 5, "card": Unspeakable(), "some": ["a", Unspeakable()]}
+        logging.getLogger("shop").warning("paid", extra=more)
+    logging.getLogger("shop").info("%s %s", "a", Unspeakable())
+
+    line, of_arguments = lines(stream)
+    assert (line["message"], line["level"], line["logger"]) == ("paid", "warning", "shop")
+    assert (line["amount"], line["not_formatted"]) == (5, "ValueError('no text')")
+    assert "Unspeakable object at" in line["card"]
+    assert line["some"].startswith("['a', <")
+    assert of_arguments["arguments"].startswith("['a', <")
+    assert not [name for name in line if name.startswith("extra_")]
+
+
 def test_one_level_for_both_ways_of_logging() -> None:
     stream = io.StringIO()
     configure("json", "warning", stream=stream)

@@ -73,6 +73,7 @@ def create_app(
         seconds=settings.gateway_client_timeout,
         local=made.access.open,
         events=made.listeners,
+        stopping=made.statuses.stopping,
     )
     for kind, handler in _HANDLERS.items():
         app.add_exception_handler(kind, handler)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from ipaddress import ip_address
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -61,13 +61,18 @@ class Guard:
         seconds: float,
         local: bool,
         events: GatewayEvents,
+        stopping: Callable[[], bool],
     ) -> None:
-        """`most_bytes` of a body, in at most so many `seconds`; `local`: there are no API keys."""
+        """`most_bytes` of a body, in at most so many `seconds`; `local`: there are no API keys.
+
+        `stopping`: whether the gateway has been asked to end.
+        """
         self._app = app
         self._most = most_bytes
         self._seconds = seconds
         self._local = local
         self._events = events
+        self._stopping = stopping
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -92,7 +97,9 @@ class Guard:
             except HttpProblem as problem:
                 await problem.response()(scope, receive, answer)
         except asyncio.CancelledError:
-            if not begun:  # the server has no more time for it, and its own answer is in plain text
+            # At its end the server's own answer is in plain text; any other time it is for whoever
+            # has cancelled the call to answer.
+            if not begun and self._stopping():
                 await _stopping(routed).response()(scope, receive, answer)
             raise
         finally:

@@ -27,6 +27,7 @@ def routed_below(raw_path: bytes, path: str) -> tuple[str, str] | None:
     None where it does not end in that: it is another path, of a host that has rewritten it. Raises
     ValueError where it is not UTF-8.
     """
+    raw_path = raw_path.partition(b"?")[0]  # some hosts have the query in it
     front = unquote_to_bytes(raw_path).decode().removesuffix(path)
     segments = raw_path.split(b"/")[front.count("/") + 1 :]
     rest = b"".join(b"/" + one for one in segments)

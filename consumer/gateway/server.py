@@ -83,7 +83,8 @@ def configured(settings: Settings, app: FastAPI) -> uvicorn.Config:
         server_header=False,
         root_path=settings.gateway_root_path,
         timeout_keep_alive=KEEP_ALIVE,
-        timeout_graceful_shutdown=max(1, round(FOR_CALLS * settings.grace)),
+        # Its type is int, and it goes to asyncio.wait_for as it is.
+        timeout_graceful_shutdown=FOR_CALLS * settings.grace,  # type: ignore[arg-type]
         h11_max_incomplete_event_size=MOST_INCOMPLETE,
     )
 

@@ -105,6 +105,10 @@ class Statuses:
                 told = await self._until_news(id, min(left, pause))
             pause = min(2 * pause, _LONGEST_LOOK)
 
+    def stopping(self) -> bool:
+        """Whether all waits end."""
+        return self._stopping.is_set()
+
     async def stopped(self) -> None:
         """Returns when all waits end."""
         await self._stopping.wait()

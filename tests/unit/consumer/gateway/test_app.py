@@ -68,7 +68,7 @@ def test_who_goes_while_the_brokers_say_nothing_leaves_nothing_behind(cancelled:
             await asyncio.sleep(0.01)
 
     bench.run(scenario)
-    assert [one["status"] for one in sent[:1]] == [503 if cancelled else 499]
+    assert [one["status"] for one in sent[:1]] == ([] if cancelled else [499])
 
 
 def test_nothing_is_measured_for_others_unasked(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -128,12 +128,17 @@ def shortened(scope: Any) -> dict[str, Any]:
     return scope | {"path": scope["path"].removeprefix("/one pool/ä")}
 
 
+def with_query(scope: Any) -> dict[str, Any]:
+    """As some hosts have it: `raw_path` is all of the request's target."""
+    return whole(scope) | {"raw_path": scope["raw_path"] + b"?a=/requests/b"}
+
+
 def shortened_and_said(scope: Any) -> dict[str, Any]:
     """As ASGI had it in earlier days."""
     return whole(shortened(scope))
 
 
-@pytest.mark.parametrize("mount", [whole, shortened, shortened_and_said])
+@pytest.mark.parametrize("mount", [whole, shortened, shortened_and_said, with_query])
 def test_wherever_it_is_mounted_ids_and_links_are_the_same(mount: Any) -> None:
     bench = GatewayBench()
 

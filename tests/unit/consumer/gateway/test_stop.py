@@ -107,6 +107,13 @@ def test_at_a_stop_what_is_in_the_outbox_is_202() -> None:
     bench.run(scenario)
 
 
+@pytest.mark.parametrize("grace", [0.5, 1, 3, 30])
+def test_calls_have_nine_tenths_of_any_grace(grace: float) -> None:
+    bench = GatewayBench(grace=grace)
+    calls = configured(bench.settings, bench.app).timeout_graceful_shutdown
+    assert calls == pytest.approx(0.9 * grace)
+
+
 @pytest.mark.parametrize("path", ["/requests/a.b", "/requests/k/cancel"])
 def test_what_is_given_up_at_the_end_of_the_grace_is_503_with_its_id(path: str) -> None:
     bench = GatewayBench(grace=1)
@@ -127,7 +134,11 @@ def test_what_is_given_up_at_the_end_of_the_grace_is_503_with_its_id(path: str) 
             async with Http(base_url=f"http://{host}:{port}", timeout=20) as http:
                 posting = asyncio.create_task(http.post(path, json={}))
                 await until(lambda: bench.producer.sent or begun.is_set())
+                before = time.monotonic()
                 server.handle_exit(15, None)
+                closes_by = bench.parts.closes_by
+                assert closes_by is not None
+                assert before + 1 <= closes_by <= time.monotonic() + 1
                 answer = await posting
             bench.producer.confirming.set()
             await serving

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import Final
 
 from feedback.backoff import Backoff
-from feedback.client.pending import Submission
+from feedback.client.pending import StatusBefore, Submission
 from feedback.contract.states import NOT_RUN, State
 from feedback.status.status import Status
 
@@ -76,7 +76,7 @@ class Call:
             return answer
         if answer is not None:
             # No answer to the next send; what stood before the first one is none either.
-            self._submission.refused = (answer.v, answer.at)
+            self._submission.refused = StatusBefore.of(answer)
             self._timer.refused(now)
         elif status is not None and status is not self._seen and status.state in _IN_WORK:
             self._timer.heard(now, _quiet_for(status))

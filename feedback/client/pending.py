@@ -26,6 +26,7 @@ class StatusBefore(NamedTuple):
     """What is kept of a status that stood before a send: a result may be large."""
 
     v: str
+    code: str
     at: datetime
     has_row: bool
 
@@ -34,7 +35,7 @@ class StatusBefore(NamedTuple):
         """None where none stood."""
         if status is None:
             return None
-        return cls(status.v, status.at, status.has_row)
+        return cls(status.v, status.code, status.at, status.has_row)
 
 
 @dataclass(slots=True)
@@ -47,7 +48,7 @@ class Submission:
     sent: SendTime | None = None  # when it was sent first; None where it was not sent here
     before: StatusBefore | None = None  # what stood before it was sent
     unread: datetime | None = None  # when what stood before could not be read
-    refused: tuple[str, datetime] | None = None  # `v` and `at` of what is no answer to a resend
+    refused: StatusBefore | None = None  # what made it send again, and is no answer to that
     adapter: ResultAdapter | None = None
     waits_for: float = 0.0  # seconds that it asked not to be run for
     delivered: bool = False
@@ -92,7 +93,7 @@ class Submission:
         if self.before is None and self.unread is not None and status.at < self.unread:
             # It stood before, or a worker's clock is behind: in either case the next one answers.
             self.before = StatusBefore.of(status)
-        refused = (status.v, status.at) == self.refused
+        refused = self.refused is not None and StatusBefore.of(status) == self.refused
         if refused or self.before is None:
             return refused
         if status.state is State.IN_DOUBT:
@@ -100,7 +101,10 @@ class Submission:
             return (status.v, status.at) == (self.before.v, self.before.at)
         if not self.before.has_row:
             # Its run number counts what the journal never saw: a newer one may be lower.
-            return status.v <= self.before.v and status.at <= self.before.at
+            return status.v <= self.before.v and (status.code, status.at) == (
+                self.before.code,
+                self.before.at,
+            )
         if status.run >= MAX_RUN and self.before.v[:5] == status.v[:5]:
             return status.at <= self.before.at  # it may be of a later run
         return status.v <= self.before.v

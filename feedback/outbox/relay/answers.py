@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from feedback.backoff import Backoff
 from feedback.contract.headers import CLOCKS_APART
 from feedback.contract.payloads import unstorable, write_json
-from feedback.contract.states import NOT_RUN, REOPENABLE, State
+from feedback.contract.states import NOT_RUN, State
 from feedback.outbox.names import CONFLICT, WINDOW
 from feedback.status.status import Status
 
@@ -29,8 +29,6 @@ _SENT_BEFORE: Final = timedelta(seconds=1)
 """By which consumers' clocks may be behind the outbox's: what failed so short before a send counts
 as failed since. Behind by more, failures of what waited for longer ask for one run more."""
 _IN_WORK: Final = frozenset({State.RUNNING, State.WAITING})
-_MAY_CHANGE: Final = frozenset({State.FAILED, State.IN_DOUBT, *REOPENABLE})
-"""What settles a request, and is followed by another run, or by what an operator says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,16 +116,11 @@ class SentRow(NamedTuple):
     """When it was sent last, by the outbox's clock."""
 
     @property
-    def last_asked_at(self) -> datetime:
-        """When it last asked for a run."""
-        if self.sent_at is None:
-            return self.created_at
-        return max(self.created_at, self.sent_at - _SENT_BEFORE)
-
-    @property
     def asked_at(self) -> datetime:
         """When it last asked for a run that is still to come, or has come since."""
-        return self.last_asked_at if self.state == "sent" else self.created_at
+        if self.state != "sent" or self.sent_at is None:
+            return self.created_at
+        return max(self.created_at, self.sent_at - _SENT_BEFORE)
 
     @property
     def key(self) -> RequestKey:
@@ -216,13 +209,14 @@ def _news(
     if status.of_another_payload(row.fingerprint):
         why = "another payload was sent under this id, and stands there"
         return Ended(row.seq, row.id, row.type, "undeliverable", CONFLICT, None, why)
-    if status.state in _MAY_CHANGE and _was_counted(row, status):
-        return None
+    seen = _seen_with(row, status)
     not_run = status.state is State.FAILED and status.code in NOT_RUN
+    if _was_counted(row, status) or (not_run and seen == row.seen):
+        return None
     if not_run or _of_an_earlier_send(row, status):
         silence = policy.after(row.type)
         pause = min(_REFUSED.after(max(1, row.sends)), silence) if not_run else silence
-        return Later(row.seq, pause, _as_seen(status))
+        return Later(row.seq, pause, seen)
     if status.settled:
         result, error = status.result, status.error or status.reason
         reason = unstorable(write_json(result))
@@ -235,7 +229,7 @@ def _news(
 def _of_work(row: SentRow, status: Status, policy: AnswerPolicy, now: datetime) -> Later | None:
     # What was killed shows `running` for good: it is news once. `waiting` is until its time.
     quiet = 0.0 if status.retry_at is None else (status.retry_at - now).total_seconds()
-    seen = _as_seen(status)
+    seen = _seen_with(row, status)
     if seen == row.seen and quiet <= 0:
         return None
     waits = quiet if quiet > 0 else None
@@ -256,20 +250,28 @@ def _of_an_earlier_send(row: SentRow, status: Status) -> bool:
 
 
 def _was_counted(row: SentRow, status: Status) -> bool:
-    """Whether it, or one that came after it, was counted.
+    """Whether a failure is what was counted, or is from before the row and not above that.
 
     A store that restarts from a snapshot, or fails over to a replica that is behind, says again
     what it has said before. Neither `v` nor the time tells that alone: what a failure without a
     row has counted the journal counts anew, and clocks differ.
     """
-    if row.seen is None:
+    if row.seen is None or status.state is not State.FAILED:
         return False
-    if row.seen == _as_seen(status):
-        return True
+    lower = status.run > 0 and status.v <= row.seen.partition(" ")[0]
+    return row.seen == _as_seen(status) or (lower and status.at < row.created_at)
+
+
+def _seen_with(row: SentRow, status: Status) -> str:
+    """What the row has seen with this status: what is behind by `v` and time changes nothing."""
+    said = _as_seen(status)
+    if row.seen is None:
+        return said
     v, _, at = row.seen.partition(" ")
-    lower = status.run > 0 and status.v < v
-    earlier = at != "" and status.at < datetime.fromisoformat(at)
-    return (lower or earlier) and status.at < row.last_asked_at
+    if at == "":  # as earlier versions have written it
+        return row.seen if status.v == v else said
+    behind = status.v <= v and status.at <= datetime.fromisoformat(at)
+    return row.seen if behind else said
 
 
 def _says_nothing(row: SentRow, status: Status) -> bool:

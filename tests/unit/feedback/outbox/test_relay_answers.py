@@ -193,40 +193,57 @@ def test_a_failure_with_the_number_of_what_was_not_run_ends_a_row() -> None:
         assert found(sent._replace(seen=later.seen), since).ended
 
 
-@pytest.mark.parametrize("old", [State.FAILED, State.IN_DOUBT, State.DEAD, State.CANCELLED])
 @pytest.mark.parametrize(
     "since",
     [
         status(State.RUNNING, run=6),
         status(State.WAITING, run=6),
-        status(State.WAITING, run=1),  # of a failure without a row no run is counted
         status(State.FAILED, "database_unavailable", run=6, journaled=False),
     ],
 )
-def test_what_stood_before_a_later_status_and_comes_back_is_no_news(
-    old: State, since: Status
-) -> None:
+def test_a_failure_from_before_the_row_that_comes_back_is_no_news(since: Status) -> None:
     """As of a Redis that starts from its last snapshot, or of a replica that is behind."""
     sent = row(created_at=NOW - timedelta(minutes=5), sent_at=NOW - timedelta(minutes=5), due=True)
     [later] = found(sent, since).later
     counted = sent._replace(seen=later.seen, due=False)
-    again = replace(status(old, "handler_error", run=5), at=NOW - timedelta(hours=1))
+    again = replace(status(State.FAILED, "handler_error", run=5), at=NOW - timedelta(hours=1))
     assert found(counted, again) == NOTHING
     assert found(counted._replace(due=True), again).again == [1], "and it is asked for what stands"
     assert found(counted._replace(state="unanswered"), again) == NOTHING
-    own = replace(again, run=7, at=NOW - timedelta(seconds=1))
-    assert found(counted, own).ended, "by a clock that is behind"
-    assert found(counted, status(State.DONE, at=again.at)).ended, "nothing follows what is done"
+    assert found(counted, replace(again, run=7)).ended, "by a clock that is behind"
+    assert found(counted, status(State.DONE, at=again.at)).ended
 
 
-def test_a_failure_of_the_time_between_two_sends_is_not_that_of_the_second() -> None:
-    sent = row(created_at=NOW - timedelta(hours=1), sent_at=NOW + timedelta(minutes=1), due=True)
-    old = status(State.FAILED, "handler_error")
-    [later] = found(
-        sent, replace(status(State.RUNNING, run=2), at=NOW + timedelta(minutes=2))
-    ).later
-    for state in ("sent", "unanswered"):
-        assert not found(sent._replace(seen=later.seen, state=state), old).ended
+@pytest.mark.parametrize("state", [State.FAILED, State.DEAD, State.IN_DOUBT, State.CANCELLED])
+@pytest.mark.parametrize("seen", [f"000054 {NOW.isoformat()}", "000054"], ids=["new", "old form"])
+def test_an_end_by_a_clock_that_is_behind_is_one_though_refusals_have_raised_the_number(
+    state: State, seen: str
+) -> None:
+    sent = row(created_at=NOW - timedelta(minutes=1), sent_at=NOW, seen=seen)
+    own = status(state, "handler_error", run=4, at=NOW - timedelta(seconds=2))
+    assert found(sent, own).ended
+
+
+def test_a_refusal_that_was_counted_in_the_old_form_is_no_news() -> None:
+    sent = row(created_at=NOW - timedelta(minutes=1), seen="000054")
+    refused = status(State.FAILED, "shutdown", run=5, journaled=False)
+    assert found(sent, refused) == NOTHING
+    assert found(sent, status(State.FAILED, "shutdown", run=6, journaled=False)).later
+    before = status(State.FAILED, "handler_error", run=5, at=NOW - timedelta(hours=1))
+    assert found(sent, before) == NOTHING
+
+
+@pytest.mark.parametrize("state", [State.RUNNING, State.WAITING])
+def test_work_that_comes_back_does_not_lower_what_was_seen(state: State) -> None:
+    seen = f"000052 {NOW.isoformat()}"
+    sent = row(created_at=NOW - timedelta(minutes=5), seen=seen, due=True)
+    older = status(state, run=2, at=NOW - timedelta(minutes=1))
+    assert found(sent, older).again == [1]
+    if state is State.WAITING:
+        waits = replace(older, retry_at=NOW + timedelta(hours=1))
+        assert found(sent, waits).later == [Later(1, 3660.0, seen, 3600.0)]
+    refused = replace(status(State.FAILED, "shutdown", run=2), at=NOW - timedelta(minutes=1))
+    assert found(sent, refused).again == [1]
 
 
 def test_a_failure_that_is_read_again_long_after_is_not_that_of_a_row_added_since() -> None:

@@ -83,30 +83,33 @@ class Relay:
         self._new_loops = loops
         self._loops = loops()
         self._used = self._running = self._forked = False
+        self._ended = True  # no thread runs
         watch(self)
 
     def forked(self) -> None:
         """Called in a process that was forked: what runs stays with the one that started it."""
-        if self._used:
-            self._forked = True
-        else:
+        if self._ended:
             self._loops = self._new_loops()  # a thread from before it counts as one that has ended
+            self._used = False
+        else:
+            self._forked = True
 
     def start(self) -> Self:
         """Begins, also anew after close(); goes on where it runs. Nothing has to be reachable.
 
-        Raises ConfigurationError in a process that was forked after it was started.
+        Raises ConfigurationError in a process that was forked while its threads ran.
         """
         if self._forked:
             raise ConfigurationError(
-                "this relay was started before its process was forked, and is of no use here: make"
-                " one in each process, after the fork"
+                "this relay ran when its process was forked, and is of no use here: make one in"
+                " each process, after the fork, or close it before"
             )
         if self._running:
             return self
         if self._used:  # a thread begins once
             self._loops = self._new_loops()
         self._used = self._running = True
+        self._ended = False
         try:
             for loop in self._loops:
                 loop.start()
@@ -118,7 +121,7 @@ class Relay:
     def close(self, timeout: float = STOP_TIMEOUT) -> bool:
         """Ends after what is on its way; False where some thread has not ended in time.
 
-        Without start() there is nothing to end, nor in a process that was forked after it.
+        Without start() there is nothing to end, nor in a process that was forked while it ran.
         """
         if not self._used or self._forked:
             return True
@@ -127,7 +130,8 @@ class Relay:
             loop.stop()
         end = time.monotonic() + timeout
         ended = [loop.join(max(0.0, end - time.monotonic())) for loop in self._loops]
-        return all(ended)
+        self._ended = all(ended)
+        return self._ended
 
     def states(self) -> list[LoopState]:
         """How each thread is doing."""

@@ -57,3 +57,17 @@ def test_one_that_was_only_made_before_the_fork_may_be_started_there() -> None:
         assert all(loop._thread.is_alive() for loop in relay._loops)
 
     assert in_a_fork(check) == 0
+
+
+def test_one_that_was_closed_before_the_fork_may_be_started_there() -> None:
+    """As of a server that forks its workers from a program that is ready."""
+    relay = made()
+    relay.start()
+    assert relay.close()
+
+    def check() -> None:
+        relay.start()
+        assert all(loop._thread.is_alive() for loop in relay._loops)
+        assert relay.close()
+
+    assert in_a_fork(check) == 0

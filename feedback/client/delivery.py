@@ -79,9 +79,10 @@ class Deliveries:
         self._failures = UntoldFailures()
         self._waking = threading.RLock()
         self._wakes: list[Callable[[], None]] = []  # guarded by _waking: of who waits for room
-        self._unreported: set[_Report] = set()
-        """Of what is on its way. Others may send with a producer that was handed over, too."""
-        self._thread = DeliveryThread(producer, lambda: len(self._unreported), self._give_up)
+        self._unreported: dict[_Report, GuardedProducer[PlainProducer]] = {}
+        """By which each was sent. Others may send with a producer that was handed over, too."""
+        self._served = producer.current  # of the thread
+        self._thread = DeliveryThread(producer, self._on_their_way, self._reap, self._give_up)
 
     def send(self, message: KafkaMessage, submission: Submission, timeout: float) -> None:
         """Queues one message. Raises QueueFull when there is no room within `timeout` seconds."""
@@ -119,7 +120,7 @@ class Deliveries:
             with self._lock:
                 if self._closed:
                     raise ClientClosed
-                self._unreported.add(report)
+                self._unreported[report] = producer
                 try:
                     producer.produce(
                         message.topic,
@@ -130,7 +131,7 @@ class Deliveries:
                         on_delivery=report,
                     )
                 except BaseException:
-                    self._unreported.discard(report)
+                    self._unreported.pop(report, None)
                     raise
         except BufferError:
             return False
@@ -217,15 +218,35 @@ class Deliveries:
             try:
                 if span is not None:
                     span.reported(error, sent)
-                if error is not None and message_refusal(error) == CLOCK_AHEAD:
-                    submission.sent = None  # sent again it is another message
                 taken = submission.first.delivered
+                ahead = error is not None and message_refusal(error) == CLOCK_AHEAD
+                if ahead and not taken:
+                    submission.sent = None  # sent again it is another message
                 cause = None if error is None else _reported(message, error, producer, taken=taken)
                 self._report(submission, cause)
             finally:
-                self._unreported.discard(report)
+                self._unreported.pop(report, None)  # now a flush finds its failure
 
         return report
+
+    def _on_their_way(self) -> int:
+        return min(len(self._unreported), len(self._producer.current.handle))
+
+    def _reap(self) -> None:
+        """Ends what no report will come of. Runs in the thread that serves the producer.
+
+        What a replaced producer still had has failed with it. One that has nothing on its way and
+        was told to report errors alone has reported all that it will.
+        """
+        with self._lock:  # nobody is about to produce what stands there
+            current, lost = self._producer.current, list[_Report]()
+            if current is not self._served:
+                self._served = current
+                lost = [report for report, by in self._unreported.items() if by is not current]
+            elif self._unreported and not len(current.handle):
+                self._unreported.clear()
+        for report in lost:
+            report(confluent_kafka.KafkaError(_TAKEN_BACK[0]), None)
 
     def _give_up(self) -> None:
         """Has what is on its way reported as failed. Runs in the thread that serves the producer.

@@ -41,15 +41,18 @@ class DeliveryThread(threading.Thread):
         self,
         producer: LastingProducer,
         on_their_way: Callable[[], int],
+        served: Callable[[], None],
         give_up: Callable[[], None],
     ) -> None:
         """`on_their_way`: how many messages are not confirmed yet, nor failed.
 
-        `give_up` has what is on its way reported as failed.
+        `served` is called whenever the producer was served. `give_up` has what
+        is on its way reported as failed.
         """
         super().__init__(name="deliveries", daemon=True)
         self._producer = producer
         self._on_their_way = on_their_way
+        self._served = served
         self._give_all_up = give_up
         self._asked: SimpleQueue[_Drain] = SimpleQueue()
         self._drains: list[_Drain] = []  # of the thread
@@ -137,6 +140,7 @@ class DeliveryThread(threading.Thread):
     def _serve(self, *, flush: bool) -> None:
         try:
             self._producer.serve(_POLL, flush=flush)
+            self._served()
         except BaseException:  # noqa: BLE001  (without this thread no send had an end)
             log.exception("unexpected error while delivery reports are served")
             time.sleep(_POLL)

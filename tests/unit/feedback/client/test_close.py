@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import pytest
 
@@ -194,6 +195,23 @@ def test_what_a_program_sends_itself_with_its_producer_is_left_to_it(
     producer.flush(10)
     assert (told, len(producer)) == ([None], 0)
     assert client.submission(request_id) is not None
+
+
+def test_of_a_producer_that_reports_errors_alone_nothing_is_pending_once_it_is_empty(
+    client: Client, producer: FakeProducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with librdkafka's `delivery.report.only.error`."""
+    produce = producer.produce
+
+    def silent(topic: str, **arguments: Any) -> None:
+        produce(topic, **{**arguments, "on_delivery": lambda *_: None})
+
+    monkeypatch.setattr(client._deliveries._producer.current, "produce", silent)
+    client.submit("t", 1)
+    client.flush(10)
+    eventually(lambda: not client._deliveries._unreported)
+    client.submit("t", 2)
+    client.close(10)
 
 
 def test_closing_with_the_store_away_is_quick(

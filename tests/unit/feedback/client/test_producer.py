@@ -16,6 +16,7 @@ from feedback.client.delivery import Deliveries
 from feedback.client.pending import Submission
 from feedback.client.producer import LastingProducer
 from feedback.errors import ConfigurationError
+from feedback.guarded_producer import GuardedProducer
 from feedback.status.memory_store import MemoryStatusStore
 from tests.support import eventually
 from tests.support.client import FakeProducer, drafted
@@ -189,3 +190,23 @@ def test_what_is_being_handed_over_when_a_producer_is_given_up_is_told_of() -> N
     deliveries.close(10)
     with pytest.raises(DeliveryFailed):
         deliveries.raise_failures()
+
+
+def test_what_a_replaced_producer_never_reported_has_failed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(producer, "_IN_FLIGHT", 0.0)
+    monkeypatch.setattr(GuardedProducer, "end", lambda _: 1)  # its time is over
+    producing = threading.Event()
+    kept = FakeProducer()
+    kept.confirming.clear()
+    told: list[Submission] = []
+    deliveries = Deliveries(LastingProducer(kept, FakeProducer, probe=Lost(producing)), told.append)
+    message, submission = drafted("t", 1)
+    assert deliveries.offer(message, submission)
+    producing.set()
+    assert eventually(lambda: told == [submission])
+    assert deliveries.drain(10) == 0
+    with pytest.raises(DeliveryFailed, match="had failed before"):
+        deliveries.raise_failures()
+    deliveries.close(10)

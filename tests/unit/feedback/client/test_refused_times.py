@@ -55,3 +55,8 @@ def test_what_was_taken_once_with_its_time_is_too_old(
     [why] = caught.value.failures.values()
     assert "before.max.ms" in why
     assert "clock" not in why
+
+    producer.error = None
+    client.submit("t", 1, request_id="a")
+    client.flush()
+    assert len({sent["timestamp"] for sent in producer.sent}) == 1, "and stays the same message"

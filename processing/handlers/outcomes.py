@@ -149,13 +149,17 @@ def outcome_of(error: BaseException, effect: Effect = "transaction") -> Outcome:
     With external effects whatever does not say that nothing happened is in doubt.
     """
     try:
-        return _meant(_only_one(error)) or _unmeant(error, effect)
+        said = error if effect == "external" else _only_one(error)
+        return _meant(said) or _unmeant(error, effect)
     except BaseException:  # noqa: BLE001 - a Reject or Retry of the user's own make that cannot be read
         return _unmeant(error, effect)
 
 
 def _only_one(error: BaseException) -> BaseException:
-    """What a group is of, as a TaskGroup makes it of what one of its tasks has raised."""
+    """What a group is of, as a TaskGroup makes it of what one of its tasks has raised.
+
+    Of tasks that were cut off for it a group says nothing, and a call outside may have been one.
+    """
     while isinstance(error, BaseExceptionGroup) and len(error.exceptions) == 1:
         error = error.exceptions[0]
     return error

@@ -93,8 +93,7 @@ class Transaction:
         ran, more_recalled, left = self._segments.run(fate.fresh, chunk)
         chunk.clear()
         if late:
-            # Nothing was open meanwhile, so nothing that ran has to be done again.
-            self._outages.outlast(session.begin, self._patience if ran else 0.0)
+            self._begin_late(anything=bool(ran))
             cursor = session.cursor()
         session.put_back()
         for task in ran:
@@ -148,6 +147,13 @@ class Transaction:
             chunk.leave_elsewhere(elsewhere)
             tasks = chunk.in_order(chunk.open(tasks))
         return sort_out(tasks, found, chunk.decided, chunk.reading)
+
+    def _begin_late(self, *, anything: bool) -> None:
+        """Nothing was open while handlers ran, if any did: what they returned is kept."""
+        if anything:
+            self._outages.outlast(self._session.begin, self._patience)
+        else:
+            self._outages.redo(self._session.begin)
 
     def _write(
         self, cursor: psycopg.Cursor[Any], fate: Dedup, now: datetime, chunk: ChunkRun

@@ -53,8 +53,11 @@ def control_of(statement: str, *, escapes: bool = False) -> Control:
 
     `escapes`: where a backslash escapes a quote in every text.
     """
-    bare = _END_OF_BODY.sub(r"\1", without_noise(statement, OURS, escapes=escapes))
-    return Control(_ENDS.search(bare) is not None, _BY_HAND.search(bare) is not None)
+    bare = without_noise(statement, OURS, escapes=escapes)
+    ends = _ENDS.search(bare) is not None
+    if ends and "atomic" in bare.casefold():
+        ends = _ENDS.search(_END_OF_BODY.sub(r"\1", bare)) is not None
+    return Control(ends, _BY_HAND.search(bare) is not None)
 
 
 def refuse(what: str) -> NoReturn:

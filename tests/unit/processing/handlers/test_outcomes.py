@@ -54,7 +54,8 @@ def test_external_effects_are_in_doubt_unless_the_handler_says_nothing_happened(
     assert outcome_of(Reject("no"), "external").state == "rejected"
     assert outcome_of(Retry(), "external").state == "failed"
     assert outcome_of(InvalidPayload("", b""), "external").state == "rejected"
-    assert outcome_of(ExceptionGroup("g", [Reject("no")]), "external").state == "rejected"
+    # Another task of the group may have been cut off in its call.
+    assert outcome_of(ExceptionGroup("g", [Reject("no")]), "external").state == "in_doubt"
     assert outcome_of(BaseExceptionGroup("g", [error]), "external").state == "in_doubt"
 
 

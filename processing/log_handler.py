@@ -15,6 +15,7 @@ import socket
 import stat
 import time
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TextIO
 
 PATIENCE = 0.25
@@ -69,34 +70,30 @@ def _as_it_stands(record: logging.LogRecord, error: Exception) -> logging.LogRec
 
 def _legible(fields: dict[str, Any]) -> dict[str, Any]:
     """The fields, each that can't be shown as a text; tracebacks come without that."""
-    legible = {}
-    for name, value in fields.items():
-        try:
-            repr(value)
-        except Exception:  # noqa: BLE001 - of whatever a caller has passed
-            legible[name] = value if name == "exc_info" else _shown(value)
-        else:
-            legible[name] = value
-    return legible
+    return {
+        name: value if name == "exc_info" or _repr_of(value) is not None else _shown(value)
+        for name, value in fields.items()
+    }
 
 
-def _shown(value: object) -> str:
+def _shown(value: object, *, parts: bool = True) -> str:
     """As repr, and where that fails each part of it by itself."""
-    try:
-        return repr(value)
-    except Exception:  # noqa: BLE001 - as above
-        if isinstance(value, dict):
-            return f"{{{', '.join(f'{_part(k)}: {_part(v)}' for k, v in value.items())}}}"
-        if isinstance(value, (tuple, list)):
-            return f"[{', '.join(map(_part, value))}]"
-        return object.__repr__(value)
+    if (whole := _repr_of(value)) is not None:
+        return whole
+    part = partial(_shown, parts=False)
+    if parts and isinstance(value, dict):
+        return f"{{{', '.join(f'{part(k)}: {part(v)}' for k, v in value.items())}}}"
+    if parts and isinstance(value, (tuple, list)):
+        return f"[{', '.join(map(part, value))}]"
+    return object.__repr__(value)
 
 
-def _part(value: object) -> str:
+def _repr_of(value: object) -> str | None:
+    """None where it can't be made."""
     try:
         return repr(value)
-    except Exception:  # noqa: BLE001 - as above
-        return object.__repr__(value)
+    except Exception:  # noqa: BLE001 - of whatever a caller has passed
+        return None
 
 
 class WaitingHandler(_Legible, logging.StreamHandler[TextIO]):

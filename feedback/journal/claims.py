@@ -111,7 +111,7 @@ def claim(
     values = {"token": claim_token(instance, want.order), "lease": LEASE, "expired": expired}
     before = [kind for kind in room if kind in known] if after else []
     with (commits or Commits()).transaction(connection) as ended:
-        rows = _claim_rounds(connection, want, room, before, {**values, "least": overdue}, schema)
+        rows = _claim_rounds(connection, want, room, before, overdue, values, schema)
         if rows:
             claiming(rows[0].transaction, [row.id for row in rows])
         records, unreadable = read_records(connection, rows, want.order, values, schema)
@@ -236,12 +236,14 @@ def _claim_rounds(
     want: ClaimRequest,
     room: dict[str, int],
     before: Collection[str],
+    overdue: Mapping[str, float],
     values: Mapping[str, Any],
     schema: str,
 ) -> list[DueRow]:
     """What types do not fill of their shares is left to the others, as far as there is `room`.
 
-    Those `before` the others have the first round to themselves.
+    Those `before` the others have the first round to themselves. Of each type rows are claimed that
+    have been due for so many seconds (`overdue`).
     """
     rows: list[DueRow] = []
     for number in range(_ROUNDS):
@@ -252,23 +254,17 @@ def _claim_rounds(
             break
         if number == _ROUNDS - 1:  # what is due of those before may be held up for long
             shares = {kind: shares.get(kind, 1) for kind, n in room.items() if n}
-        bounded = {**values, "bytes": left, "most": most, "header": HEADER_SIZE}
-        got = _claim_shares(connection, shares, bounded, schema)
+        bounded = {
+            **values, "bytes": left, "most": most, "header": HEADER_SIZE,
+            "types": list(shares), "shares": list(shares.values()),
+            "overdue": [overdue[kind] for kind in shares],
+        }  # fmt: skip
+        got = [DueRow(*row) for row in execute(connection, "claim_due", schema, bounded)]
         rows += got
         for kind, share in shares.items():
             n = sum(row.type == kind for row in got)
             room[kind] = room[kind] - n if n == share else 0
     return rows
-
-
-def _claim_shares(
-    connection: Connection, shares: Mapping[str, int], values: Mapping[str, Any], schema: str
-) -> list[DueRow]:
-    overdue = [values["least"][kind] for kind in shares]
-    values = {
-        **values, "types": list(shares), "shares": list(shares.values()), "overdue": overdue,
-    }  # fmt: skip
-    return [DueRow(*row) for row in execute(connection, "claim_due", schema, values)]
 
 
 def _settle_references(

@@ -45,7 +45,8 @@ FOR_USE: Final[Mapping[Use, Privileges]] = {
 }
 # INSERT and UPDATE of some columns may be all that is granted. DELETE is of whole rows.
 _MISSING: Final = """
-SELECT needed.name, needed.privilege, c.oid IS NOT NULL, current_user
+SELECT needed.name, needed.privilege, c.oid IS NOT NULL, has_schema_privilege(n.oid, 'USAGE'),
+       current_user
 FROM unnest(%(names)s::text[], %(privileges)s::text[]) WITH ORDINALITY
          AS needed (name, privilege, place)
 LEFT JOIN pg_namespace n ON n.nspname = %(schema)s
@@ -54,9 +55,6 @@ WHERE c.oid IS NULL OR NOT has_schema_privilege(n.oid, 'USAGE') OR NOT CASE priv
     WHEN 'DELETE' THEN has_table_privilege(c.oid, privilege)
     ELSE has_any_column_privilege(c.oid, privilege) END
 ORDER BY place
-"""
-_USABLE: Final = """
-SELECT has_schema_privilege(oid, 'USAGE') FROM pg_namespace WHERE nspname = %s
 """
 
 
@@ -75,13 +73,13 @@ def check_privileges(connection: Connection, *, schema: str, uses: Collection[st
     found = connection.execute(_MISSING, values).fetchall()
     if not found:
         return
-    if gone := sorted({f"{schema}.{name}" for name, _, there, _ in found if not there}):
+    if gone := sorted({f"{schema}.{name}" for name, _, there, *_ in found if not there}):
         raise errors.UndefinedTable(f"the journal lacks {', '.join(gone)}")
-    user = found[0][3]
-    if connection.execute(_USABLE, [schema]).fetchall() != [(True,)]:
+    *_, usable, user = found[0]
+    if not usable:
         raise errors.InsufficientPrivilege(f"user {user} lacks USAGE on schema {schema}")
     tables: dict[str, list[str]] = {}
-    for name, privilege, _, _ in found:
+    for name, privilege, *_ in found:
         tables.setdefault(name, []).append(privilege)
     lacks = "; ".join(f"{', '.join(some)} on {schema}.{name}" for name, some in tables.items())
     raise errors.InsufficientPrivilege(f"user {user} lacks {lacks}")

@@ -211,9 +211,10 @@ def _news(
         return Ended(row.seq, row.id, row.type, "undeliverable", CONFLICT, None, why)
     seen = _seen_with(row, status)
     not_run = status.state is State.FAILED and status.code in NOT_RUN
-    if _was_counted(row, status) or (not_run and seen == row.seen):
+    old = _is_old(row, status)
+    if row.seen is not None and (old or (not_run and seen == row.seen)):
         return None
-    if not_run or _of_an_earlier_send(row, status):
+    if old or not_run:
         silence = policy.after(row.type)
         pause = min(_REFUSED.after(max(1, row.sends)), silence) if not_run else silence
         return Later(row.seq, pause, seen)
@@ -240,24 +241,21 @@ def _as_seen(status: Status) -> str:
     return f"{status.v} {status.at.isoformat()}"
 
 
-def _of_an_earlier_send(row: SentRow, status: Status) -> bool:
-    """Whether it stood there before the row was sent, which then asks for another run.
+def _is_old(row: SentRow, status: Status) -> bool:
+    """Whether a failure is of an earlier send: the row, as sent now, asks for another run.
 
-    Clocks differ: the next one ends the row, whatever its time. Records have no run number.
+    As long as nothing was seen that is one from before the send. Clocks differ: it is counted, and
+    the next one ends the row, whatever its time. Records have no run number.
+
+    After that it is what was counted, or is from before the row and not above that. A store that
+    restarts from a snapshot, or fails over to a replica that is behind, says again what it has said
+    before. Neither `v` nor the time tells that alone: what a failure without a row has counted the
+    journal counts anew, and clocks differ.
     """
-    failed = status.state is State.FAILED and status.run > 0
-    return failed and row.seen is None and status.at < row.asked_at
-
-
-def _was_counted(row: SentRow, status: Status) -> bool:
-    """Whether a failure is what was counted, or is from before the row and not above that.
-
-    A store that restarts from a snapshot, or fails over to a replica that is behind, says again
-    what it has said before. Neither `v` nor the time tells that alone: what a failure without a
-    row has counted the journal counts anew, and clocks differ.
-    """
-    if row.seen is None or status.state is not State.FAILED:
+    if status.state is not State.FAILED:
         return False
+    if row.seen is None:
+        return status.run > 0 and status.at < row.asked_at
     lower = status.run > 0 and status.v <= row.seen.partition(" ")[0]
     return row.seen == _as_seen(status) or (lower and status.at < row.created_at)
 

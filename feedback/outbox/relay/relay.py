@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping
+from enum import Enum, auto
 from typing import Any, Final, NamedTuple, Self
 
 from feedback.client.forks import watch
@@ -39,6 +40,19 @@ class Route(NamedTuple):
     redis_prefix: str = "oncepool"
     results_topic: str | None = None
     """Where their result records are, on the same brokers."""
+
+
+class _State(Enum):
+    """Of a relay's threads."""
+
+    NEW = auto()
+    """None has begun."""
+    RUNNING = auto()
+    CLOSED = auto()
+    """They were told to end, and some may still be at it."""
+    ENDED = auto()
+    FORKED = auto()
+    """They stayed in the process that this one was forked from."""
 
 
 class Relay:
@@ -82,34 +96,32 @@ class Relay:
 
         self._new_loops = loops
         self._loops = loops()
-        self._used = self._running = self._forked = False
-        self._ended = True  # no thread runs
+        self._state = _State.NEW
         watch(self)
 
     def forked(self) -> None:
         """Called in a process that was forked: what runs stays with the one that started it."""
-        if self._ended:
+        if self._state in (_State.NEW, _State.ENDED):
             self._loops = self._new_loops()  # a thread from before it counts as one that has ended
-            self._used = False
+            self._state = _State.NEW
         else:
-            self._forked = True
+            self._state = _State.FORKED
 
     def start(self) -> Self:
         """Begins, also anew after close(); goes on where it runs. Nothing has to be reachable.
 
         Raises ConfigurationError in a process that was forked while its threads ran.
         """
-        if self._forked:
+        if self._state is _State.FORKED:
             raise ConfigurationError(
                 "this relay ran when its process was forked, and is of no use here: make one in"
                 " each process, after the fork, or close it before"
             )
-        if self._running:
+        if self._state is _State.RUNNING:
             return self
-        if self._used:  # a thread begins once
+        if self._state is not _State.NEW:  # a thread begins once
             self._loops = self._new_loops()
-        self._used = self._running = True
-        self._ended = False
+        self._state = _State.RUNNING
         try:
             for loop in self._loops:
                 loop.start()
@@ -123,15 +135,16 @@ class Relay:
 
         Without start() there is nothing to end, nor in a process that was forked while it ran.
         """
-        if not self._used or self._forked:
+        if self._state in (_State.NEW, _State.FORKED):
             return True
-        self._running = False
+        self._state = _State.CLOSED
         for loop in self._loops:
             loop.stop()
         end = time.monotonic() + timeout
-        ended = [loop.join(max(0.0, end - time.monotonic())) for loop in self._loops]
-        self._ended = all(ended)
-        return self._ended
+        joined = [loop.join(max(0.0, end - time.monotonic())) for loop in self._loops]
+        if all(joined) and self._state is _State.CLOSED:  # and not begun anew meanwhile
+            self._state = _State.ENDED
+        return all(joined)
 
     def states(self) -> list[LoopState]:
         """How each thread is doing."""

@@ -147,7 +147,8 @@ def own_path(path: str) -> str:
 
 def place_of(request: Request) -> str:
     """The page that was asked for, below /ui, as it stands in the URL."""
-    raw: bytes = request.scope.get("raw_path") or request.scope["path"].encode()
+    raw: bytes = request.scope.get("raw_path") or quote(request.scope["path"]).encode()
+    raw = raw.partition(b"?")[0]  # some hosts have the query in it
     here = raw.decode("latin-1").removeprefix(root_of(request)).removeprefix(UI) or "/"
     return f"{here}?{request.url.query}" if request.url.query else here
 

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+from typing import Any
+
 import httpx
 import orjson
 import pytest
@@ -51,6 +53,32 @@ def test_nobody_looks_without_a_login() -> None:
         assert 'content="0; url=/ui/requests/a%2F%22?x=1&amp;y"' in linked.text
 
     keyed().run(scenario)
+
+
+def with_query(scope: dict[str, Any]) -> dict[str, Any]:
+    """As some hosts have it: `raw_path` is all of the request's target."""
+    return scope | {"raw_path": scope["raw_path"] + b"?" + scope["query_string"]}
+
+
+def without_raw_path(scope: dict[str, Any]) -> dict[str, Any]:
+    """As ASGI allows: the path is decoded, and nothing tells how it was written."""
+    return {name: value for name, value in scope.items() if name != "raw_path"}
+
+
+@pytest.mark.parametrize("hosted", [with_query, without_raw_path])
+def test_whatever_the_host_a_login_comes_back_to_the_page_that_was_asked_for(hosted: Any) -> None:
+    bench = keyed()
+    app: Any = bench.app
+
+    async def host(scope: Any, receive: Any, send: Any) -> None:
+        await app(hosted(scope), receive, send)
+
+    async def scenario(http: httpx.AsyncClient) -> None:
+        login = await http.get("/ui/requests/a%3Fb?x=1")
+        assert login.headers["location"] == "/ui/login?next=%2Frequests%2Fa%253Fb%3Fx%3D1"
+
+    bench.app = host  # type: ignore[assignment]
+    bench.run(scenario)
 
 
 @pytest.mark.parametrize(

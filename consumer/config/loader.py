@@ -55,6 +55,8 @@ def nearest(name: str, known: Iterable[str]) -> str:
 def _likeness(name: str, known: str) -> float:
     """From 0 to 1, word for word, so that what many names begin with makes none like another."""
     words, others = (_WORDS.split(one.removeprefix(PREFIX)) for one in (name, known))
+    if "".join(words) == "".join(others):
+        return 1.0
     shares = [
         sum(max(_alike(word, other) for other in those) for word in these) / len(these)
         for these, those in ((words, others), (others, words))

@@ -128,6 +128,7 @@ def test_unknown_variables_are_refused_with_the_nearest() -> None:
         ("ONCEPOOL_WORKER", "; did you mean ONCEPOOL_WORKERS?"),
         ("ONCEPOOL_DB_URL", "; did you mean ONCEPOOL_DATABASE_URL?"),
         ("ONCEPOOL_TOPICS", "; did you mean ONCEPOOL_KAFKA_TOPICS?"),
+        ("ONCEPOOL_MAXINHAND", "; did you mean ONCEPOOL_MAX_IN_HAND?"),
         ("ONCEPOOL_REDIS_ULR", "; did you mean ONCEPOOL_REDIS_URL?"),
         ("ONCEPOOL_KAFKA_BROKERS", ""),  # neither servers nor the brokers of `oncepool stack`
     ):

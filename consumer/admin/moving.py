@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from datetime import datetime
 from typing import NamedTuple, Self
 
 from consumer.admin.cancelling import Cancelled, Withdraw, cancel_running
@@ -35,11 +36,28 @@ class Ending(NamedTuple):
     """Only what runs as one of them (`*` stands for anything); None: whatever it is."""
 
 
-class StatusPublisher:
-    """Writes the statuses of what was moved; says so once where Redis is away."""
+FOLLOWS = (
+    "The journal has the change; its status in Redis follows when the request runs, or is answered"
+    " to a producer that sends it again"
+)
 
-    def __init__(self, settings: Settings, warn: Callable[[str], None] = lambda _: None) -> None:
+
+class StatusPublisher:
+    """Has statuses follow the journal; says so once where Redis is away, and does without it then.
+
+    The journal is right already, so nothing fails.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        warn: Callable[[str], None] = lambda _: None,
+        *,
+        otherwise: str = FOLLOWS,
+    ) -> None:
+        """`otherwise` is what to say of statuses that do not follow."""
         self._say = warn
+        self._otherwise = otherwise
         self._store: StatusStore | None = None
         if settings.redis_url:
             self._store = store_of(settings)
@@ -47,15 +65,12 @@ class StatusPublisher:
             self._warn("redis_url is not set")
 
     def publish(self, writes: Iterable[StatusWrite]) -> None:
-        """The journal is right already, so nothing fails where Redis does not answer."""
-        if self._store is None:
-            return
-        try:
-            self._store.write(list(writes))
-        except StoreUnavailable as error:
-            self._warn(str(error))
-            self._store.close()
-            self._store = None
+        """Writes the statuses of what was moved."""
+        self._ask(lambda store: store.write(list(writes)))
+
+    def drop(self, ids: Sequence[str], before: datetime) -> None:
+        """Deletes those of deleted requests, as StatusStore.drop() has it."""
+        self._ask(lambda store: store.drop(ids, before))
 
     def close(self) -> None:
         """Gives up the connection."""
@@ -68,11 +83,18 @@ class StatusPublisher:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _ask(self, what: Callable[[StatusStore], object]) -> None:
+        if self._store is None:
+            return
+        try:
+            what(self._store)
+        except StoreUnavailable as error:
+            self._warn(str(error))
+            self._store.close()
+            self._store = None
+
     def _warn(self, problem: str) -> None:
-        self._say(
-            f"{problem.rstrip('.')}. The journal has the change; its status in Redis follows when"
-            " the request runs, or is answered to a producer that sends it again"
-        )
+        self._say(f"{problem.rstrip('.')}. {self._otherwise}")
 
 
 def as_row(row: Moved) -> Row:

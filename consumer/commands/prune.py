@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
-from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
@@ -12,14 +11,13 @@ import typer
 
 from consumer.admin.journal import connect
 from consumer.admin.kafka_admin import retention_problems
-from consumer.admin.statuses import store_of
+from consumer.admin.moving import StatusPublisher
 from consumer.commands.operator import YesOption, confirm
 from consumer.commands.options import DATABASE, KAFKA, REDIS, JsonOption, past, with_settings
 from consumer.commands.output import counted, fail, print_json, print_table, warn
 from consumer.config.settings import Settings
-from feedback.errors import StoreUnavailable
 from feedback.journal.connections import Connection, database_now
-from feedback.operations.prune import TABLES, Step, pages, prunable
+from feedback.operations.prune import TABLES, pages, prunable
 from feedback.operations.prune import prune as prune_journal
 
 app = typer.Typer()
@@ -49,6 +47,12 @@ ForceOption = Annotated[
     bool,
     typer.Option("--force", help="Also where a request that is sent again would run twice."),
 ]
+
+_STAY = (
+    "Statuses of deleted requests may stand in Redis until their time to live is over (an hour,"
+    " or their type's status_ttl): until then, who uses an id anew may be told what became of it"
+    " before"
+)
 
 
 @app.command()
@@ -81,7 +85,12 @@ def prune(
             confirm(
                 f"delete {counted(rows['requests'], 'request')} that ended before {when}?", yes=yes
             )
-            with closing(_Statuses(settings, warnings)) as statuses:
+
+            def told(problem: str) -> None:
+                warnings.append(problem)
+                warn(problem)
+
+            with StatusPublisher(settings, told, otherwise=_STAY) as statuses:
                 rows = _prune(connection, before, schema, statuses)
     if json:
         print_json(
@@ -110,46 +119,8 @@ def _warned(settings: Settings, age: timedelta, window: timedelta, *, unasked: b
     return problems
 
 
-class _Statuses:
-    """Deletes those of deleted requests: they would be told to whoever uses an id anew.
-
-    Says so once where Redis is away, and does without it from then on.
-    """
-
-    def __init__(self, settings: Settings, warnings: list[str]) -> None:
-        self._warnings = warnings
-        self._store = store_of(settings) if settings.redis_url else None
-        if self._store is None:
-            self._warn("redis_url is not set")
-
-    def forget(self, step: Step) -> None:
-        """Those of the requests that a step has deleted."""
-        if self._store is None or not step.ids:
-            return
-        try:
-            self._store.drop(step.ids, step.at)
-        except StoreUnavailable as error:
-            self.close()
-            self._store = None
-            self._warn(str(error).rstrip("."))
-
-    def close(self) -> None:
-        """Gives up the connection."""
-        if self._store is not None:
-            self._store.close()
-
-    def _warn(self, problem: str) -> None:
-        text = (
-            f"{problem}. Statuses of deleted requests may stand in Redis until their time to live"
-            " is over (an hour, or their type's status_ttl): until then, who uses an id anew may be"
-            " told what became of it before"
-        )
-        self._warnings.append(text)
-        warn(text)
-
-
 def _prune(
-    connection: Connection, before: datetime, schema: str, statuses: _Statuses
+    connection: Connection, before: datetime, schema: str, statuses: StatusPublisher
 ) -> dict[str, int]:
     from rich.console import Console
     from rich.progress import Progress
@@ -161,7 +132,8 @@ def _prune(
     ) as bar:
         task = bar.add_task("pruning", total=total)
         for step in prune_journal(connection, before, schema=schema):
-            statuses.forget(step)
+            if step.ids:
+                statuses.drop(step.ids, step.at)
             deleted.update(step.deleted)
             bar.update(
                 task,

@@ -53,10 +53,13 @@ def execute(
     name: str,
     schema: str,
     values: Sequence[Any] | Mapping[str, Any] | None = None,
+    lock: str = "",
 ) -> psycopg.Cursor[Any]:
     """Executes the statement of this name, planned for the values and the table as they are now.
+
+    `lock` is put behind it as it stands: how it locks the rows.
 
     The server would keep the plan of a prepared one: made while the table was empty it reads all of
     it for each look-up by ids, until somebody analyses it.
     """
-    return connection.execute(query(name, schema), values, prepare=False)
+    return connection.execute(query(name, schema) + lock, values, prepare=False)

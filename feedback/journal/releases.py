@@ -25,6 +25,7 @@ LOCK_BRIEFLY: Final = "SET LOCAL lock_timeout = '500ms'"
 """A resend that is answered, or a renewal, holds a row for less."""
 _HARDLY_WAIT: Final = "SET LOCAL lock_timeout = '50ms'"
 """For what was waited for already."""
+_FREE: Final = " FOR UPDATE SKIP LOCKED"
 WITHIN: Final = 3.0
 """Seconds after which what could not be given back at once is left for the next time: meanwhile
 claims have to be renewed."""
@@ -73,7 +74,7 @@ def release(
 
     # What is locked for long is being finished, and is left to that in the end. A newer one of a
     # reference that arrives between two statements has it done once more.
-    for lock in ("lock_claims", "lock_free_claims"):
+    for lock in (" FOR UPDATE", _FREE):
         with contextlib.suppress(errors.LockNotAvailable, errors.UniqueViolation):
             write(lock, claims, LOCK_BRIEFLY)
             return []
@@ -81,7 +82,7 @@ def release(
     while parts:
         part = parts.pop()
         try:
-            write("lock_free_claims", part, _HARDLY_WAIT)
+            write(_FREE, part, _HARDLY_WAIT)
         except (errors.LockNotAvailable, errors.UniqueViolation):
             if len(part) > 1:
                 parts += _halves(part)
@@ -100,7 +101,7 @@ def _halves(claims: list[tuple[str, int]]) -> list[list[tuple[str, int]]]:
 def _release(
     connection: Connection, lock: str, values: Mapping[str, Any], schema: str, *, results: bool
 ) -> list[Superseded]:
-    locked = execute(connection, lock, schema, values).fetchall()
+    locked = execute(connection, "lock_claims", schema, values, lock).fetchall()
     superseded = give_back(connection, locked, schema, values["begun"])
     if results:
         note_ended(connection, superseded, schema)

@@ -67,7 +67,7 @@ def make_ticks(
     """
     since = timedelta(seconds=watched)
     mine = {schedule.name: schedule for schedule in declared}
-    found = _find(connection, "find_schedules", mine, schema)
+    found = _find(connection, mine, schema)
     now = database_now(connection)
     decisions = {
         name: decide(one, found.get(name), now, watched=since) for name, one in mine.items()
@@ -114,7 +114,8 @@ def _make(
 ) -> tuple[list[TickRequest], list[TickRequest], dict[str, Decision]]:
     """In the open transaction: ticks made, and taken; what was decided of those not locked."""
     _declare(connection, wanted, now, schema)
-    locked = _find(connection, "lock_schedules", wanted, schema)
+    # Whoever has one locked is just doing what is to be done about it.
+    locked = _find(connection, wanted, schema, " FOR UPDATE SKIP LOCKED")
     # Who had it locked may have done it all.
     now = database_now(connection)
     done = {name: decide(wanted[name], row, now, watched=watched) for name, row in locked.items()}
@@ -202,9 +203,9 @@ def _update(
 
 
 def _find(
-    connection: Connection, statement: str, wanted: Mapping[str, Schedule], schema: str
+    connection: Connection, wanted: Mapping[str, Schedule], schema: str, lock: str = ""
 ) -> dict[str, StoredSchedule]:
-    rows = execute(connection, statement, schema, {"names": sorted(wanted)})
+    rows = execute(connection, "find_schedules", schema, {"names": sorted(wanted)}, lock)
     return {row[0]: StoredSchedule(*row) for row in rows}
 
 

@@ -1,17 +1,11 @@
 -- Claims given back, for feedback/journal/releases.py. {schema} is the quoted name of the journal's schema.
 
 -- name: lock_claims
--- What is locked for long is being finished, and is left to that.
+-- How it locks is added where it is used.
 SELECT id, coalesce_key IS NOT NULL FROM {schema}.requests
 WHERE id = ANY (%(ids)s) AND state || '' = 'waiting'
   AND (id, token) IN (SELECT * FROM unnest(%(ids)s::text[], %(tokens)s::text[]))
-ORDER BY id FOR UPDATE
-
--- name: lock_free_claims
-SELECT id, coalesce_key IS NOT NULL FROM {schema}.requests
-WHERE id = ANY (%(ids)s) AND state || '' = 'waiting'
-  AND (id, token) IN (SELECT * FROM unnest(%(ids)s::text[], %(tokens)s::text[]))
-ORDER BY id FOR UPDATE SKIP LOCKED
+ORDER BY id
 
 -- name: supersede_claims
 -- Claims that are given back while a newer one waits.

@@ -4,14 +4,7 @@
 -- name: find_schedules
 SELECT s.name, s.type, s.cron, s.tz, s.missed, s.decided_until, s.seen_at, s.paused_at IS NOT NULL,
        s.known
-FROM {schema}.schedules s WHERE s.name = ANY (%(names)s::text[])
-
--- name: lock_schedules
--- Whoever has one locked is just doing what is to be done about it.
-SELECT s.name, s.type, s.cron, s.tz, s.missed, s.decided_until, s.seen_at, s.paused_at IS NOT NULL,
-       s.known
-FROM {schema}.schedules s WHERE s.name = ANY (%(names)s::text[])
-ORDER BY s.name FOR UPDATE SKIP LOCKED
+FROM {schema}.schedules s WHERE s.name = ANY (%(names)s::text[]) ORDER BY s.name
 
 -- name: declare_schedules
 INSERT INTO {schema}.schedules (name, type, cron, tz, missed, decided_until, known)

@@ -63,26 +63,28 @@ class AnswerPace:
 
     def __init__(self) -> None:
         self._whole = True
-        self._began = 0.0
+        self._took = 0.0
         self._whole_due = 0.0
-
-    def begin(self, now: float) -> None:
-        """A pass begins."""
-        self._began = now
-        self._whole = now >= self._whole_due
 
     @property
     def young(self) -> float | None:
         """Seconds since the last send of the rows to look at; None: all."""
         return None if self._whole else YOUNG
 
+    def looked(self, seconds: float) -> None:
+        """At some rows of the pass, which took so long: what it waited for meanwhile is no work."""
+        self._took += seconds
+
     def ended(self, now: float) -> float:
-        """The pass is over: seconds to rest."""
-        took = now - self._began
+        """The pass has come to its end: seconds to rest, before the next one begins."""
+        took, self._took = self._took, 0.0
+        rest = PASS_EVERY
         if self._whole:
             self._whole_due = now + max(WHOLE_EVERY, 9 * took)
-            return PASS_EVERY
-        return max(PASS_EVERY, 3 * took)
+        else:
+            rest = max(PASS_EVERY, 3 * took)
+        self._whole = now + rest >= self._whole_due
+        return rest
 
 
 class RequestKey(NamedTuple):

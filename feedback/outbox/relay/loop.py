@@ -16,7 +16,7 @@ from feedback.outbox.relay.answers import AnswerPace, AnswerPolicy
 from feedback.outbox.relay.broker_watch import ASK_EVERY, BrokerWatch
 from feedback.outbox.relay.database import Bounds, RelayDatabase
 from feedback.outbox.relay.outage import RelayOutage
-from feedback.outbox.relay.settling import Settling
+from feedback.outbox.relay.settling import AnswersBusy, Settling
 from feedback.outbox.relay.statuses import StatusReader
 from feedback.outbox.relay.turns import BatchSender, SendTurns
 from feedback.postgres import Connection, one_line, open_connection
@@ -270,24 +270,25 @@ class AnswerLoop(ReadingLoop):
         self._pace = AnswerPace()
         self._ask_at = 0.0
 
-    def _begin(self, connection: Connection) -> None:
-        super()._begin(connection)
-        self._pace.begin(time.monotonic())
-
     def _step(self, connection: Connection) -> None:
+        began = time.monotonic()
         try:
             more = self._settling.page(connection, self._pace.young)
             if not more:
                 self._ask(time.monotonic())
+        except AnswersBusy:
+            self._answered()
+            return
         except StoreUnavailable as error:
             self._answered()  # has told what to ask for, and would take what came
             self._unread(str(error), f"statuses can't be read: {error}")
             return
+        now = time.monotonic()
+        self._pace.looked(now - began)
         self._answered()
         self._is_read()
         if not more:
-            self._pause(self._pace.ended(time.monotonic()))
-            self._pace.begin(time.monotonic())
+            self._pause(self._pace.ended(now))
 
     def _ask(self, now: float) -> None:
         """Where no row waits for an answer, nothing else is read. Raises StoreUnavailable."""

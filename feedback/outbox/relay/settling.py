@@ -5,7 +5,10 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Mapping, Sequence
+from datetime import datetime
 from typing import Final
+
+import psycopg
 
 from feedback.client.result import Result
 from feedback.contract.states import REOPENABLE
@@ -20,11 +23,11 @@ from feedback.outbox.relay.answers import (
 )
 from feedback.outbox.relay.records import LeftOut, as_status, key_of
 from feedback.outbox.relay.statuses import StatusReader
-from feedback.outbox.relay.transactions import transaction
+from feedback.outbox.relay.transactions import LOCK, transaction
 from feedback.outbox.relay.window import TOO_LATE, window_values
 from feedback.outbox.relay.writing import FindingsWriter, Written
 from feedback.postgres import Connection
-from feedback.schema_versions import LOCK
+from feedback.schema_versions import LOCK as _TAKE
 from feedback.status.status import Status
 from feedback.status.store import StatusStore
 
@@ -33,8 +36,7 @@ log = logging.getLogger("oncepool.relay")
 PAGE: Final = 1_000
 
 # Silence is counted by the clock that is read here.
-_TRY_LOCK: Final = "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0)), clock_timestamp()"
-_LOCK: Final = f"{LOCK}, clock_timestamp()"
+_LOCK: Final = f"{_TAKE}, clock_timestamp()"
 _PAGE: Final = f"""
 SELECT seq, id, type, state, encode(fingerprint, 'hex'), seen, sends, tries,
     coalesce(next_at <= now(), true), {TOO_LATE}, created_at, true, sent_at,
@@ -79,6 +81,10 @@ _PROBE_SIZE: Final = 12_000
 _TEXTS: Final = (_PAGE, _BY_ID, _UNSENT, _FREE, _PROBE)
 
 
+class AnswersBusy(Exception):
+    """Others have been writing answers for as long as it may be waited for."""
+
+
 class Settling:
     """Passes over what one sender's rows wait for."""
 
@@ -119,15 +125,16 @@ class Settling:
             connection.execute(self._texts[_PROBE], values)
 
     def page(self, connection: Connection, young: float | None = None) -> bool:
-        """Looks at the next rows; False where the pass is over, or another relay is at it.
+        """Looks at the next rows; False where the pass is over.
 
         They are PAGE, or as many as there is room and time for their statuses. A pass is over all
-        rows, or over those that were sent in the last `young` seconds.
-        Raises StoreUnavailable, psycopg.Error.
+        rows, or over those that were sent in the last `young` seconds. It goes on after whatever
+        is raised: with the same rows, or behind them where they could not be written.
+        Raises AnswersBusy, StoreUnavailable, psycopg.Error.
         """
-        with transaction(connection):
-            [(mine, now)] = connection.execute(_TRY_LOCK, [self._lock]).fetchall()
-            rows = self._rows(connection, young) if mine else []
+        with transaction(connection, LOCK):
+            now = self._turn(connection)
+            rows = self._rows(connection, young)
             if not rows or self._statuses is None:
                 self._place = None
                 return False
@@ -183,6 +190,19 @@ class Settling:
             free = connection.execute(self._texts[_FREE], [self._sender, shards]).fetchall()
         left = {shard for (shard,) in free}
         return frozenset(RequestKey(id_, type_) for id_, type_, shard in found if shard not in left)
+
+    def _turn(self, connection: Connection) -> datetime:
+        """Waits until nobody else writes answers: the time then.
+
+        In a queue with all others, of this relay and of any: who would only try finds another one
+        there each time, where records come in all the time.
+        """
+        found: list[tuple[object, datetime]]
+        try:
+            found = connection.execute(_LOCK, [self._lock]).fetchall()
+        except psycopg.errors.LockNotAvailable as error:
+            raise AnswersBusy from error
+        return found[0][1]
 
     def _rows_of(self, connection: Connection, told: Mapping[RequestKey, Result]) -> list[SentRow]:
         """The rows that these are about."""

@@ -139,18 +139,22 @@ def test_what_was_sent_lately_is_looked_at_most_often_and_nothing_all_the_time()
     pace = AnswerPace()
     now, looked = 100.0, []
     for _ in range(30):
-        pace.begin(now)
         looked.append(pace.young)
-        now += 0.4 if pace.young is None else 0.2
+        took = 0.4 if pace.young is None else 0.2
+        pace.looked(took)
+        now += took
         now += pace.ended(now)
     assert looked[0] is None
     assert looked.count(None) == 5
-    pace.begin(now + 100)
+    pace.ended(now + 100)
+    for _ in range(1000):
+        pace.looked(0.1)
     assert pace.ended(now + 200) == 0.5  # a million rows
-    pace.begin(now + 1000)
     assert pace.young == 15.0
+    pace.looked(10.0)
     assert pace.ended(now + 1010) == 30.0
-    pace.begin(now + 1101)
+    assert pace.young == 15.0
+    pace.ended(now + 1100)
     assert pace.young is None
 
 

@@ -114,7 +114,6 @@ class Deliveries:
                 message.topic, message.id, submission.type, message.key, headers
             )
             headers = span.headers
-
         report = self._report_of(message, submission, producer, span)
         try:
             with self._lock:
@@ -219,8 +218,7 @@ class Deliveries:
                 if span is not None:
                     span.reported(error, sent)
                 taken = submission.first.delivered
-                ahead = error is not None and message_refusal(error) == CLOCK_AHEAD
-                if ahead and not taken:
+                if error is not None and not taken and message_refusal(error) == CLOCK_AHEAD:
                     submission.sent = None  # sent again it is another message
                 cause = None if error is None else _reported(message, error, producer, taken=taken)
                 self._report(submission, cause)
@@ -235,16 +233,18 @@ class Deliveries:
     def _reap(self) -> None:
         """Ends what no report will come of. Runs in the thread that serves the producer.
 
-        What a replaced producer still had has failed with it. One that has nothing on its way and
-        was told to report errors alone has reported all that it will.
+        What a replaced producer still had has failed with it. One that has less on its way than is
+        left here was told to report errors alone, and has delivered the others: the oldest, say.
         """
         with self._lock:  # nobody is about to produce what stands there
             current, lost = self._producer.current, list[_Report]()
             if current is not self._served:
                 self._served = current
                 lost = [report for report, by in self._unreported.items() if by is not current]
-            elif self._unreported and not len(current.handle):
-                self._unreported.clear()
+            # In this order, as other threads may serve it meanwhile.
+            elif (silent := -len(current.handle) + len(self._unreported)) > 0:
+                for report in tuple(self._unreported)[:silent]:
+                    self._unreported.pop(report, None)
         for report in lost:
             report(confluent_kafka.KafkaError(_TAKEN_BACK[0]), None)
 

@@ -201,17 +201,40 @@ def test_of_a_producer_that_reports_errors_alone_nothing_is_pending_once_it_is_e
     client: Client, producer: FakeProducer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As with librdkafka's `delivery.report.only.error`."""
+    report_errors_alone(client, producer, monkeypatch)
+    client.submit("t", 1)
+    client.flush(10)
+    eventually(lambda: not client._deliveries._unreported)
+    client.submit("t", 2)
+    client.close(10)
+
+
+def test_of_such_a_producer_no_more_is_pending_than_it_has_on_its_way(
+    client: Client, producer: FakeProducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As of one with which the program sends all the time, so that it is never empty."""
+    report_errors_alone(client, producer, monkeypatch)
+    deliveries = client._deliveries
+    monkeypatch.setattr(FakeProducer, "__len__", lambda self: 1 + len(self._open))
+    ids = [client.submit("t", number) for number in range(100)]
+    eventually(lambda: len(deliveries._unreported) == 1)
+    with pytest.raises(DeliveryPending) as pending:
+        client.flush(0)
+    assert pending.value.count == 1
+    with pytest.raises(DeliveryFailed) as caught:
+        client.close(0)
+    assert caught.value.failures == {ids[-1]: GIVEN_UP}
+
+
+def report_errors_alone(
+    client: Client, producer: FakeProducer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     produce = producer.produce
 
     def silent(topic: str, **arguments: Any) -> None:
         produce(topic, **{**arguments, "on_delivery": lambda *_: None})
 
     monkeypatch.setattr(client._deliveries._producer.current, "produce", silent)
-    client.submit("t", 1)
-    client.flush(10)
-    eventually(lambda: not client._deliveries._unreported)
-    client.submit("t", 2)
-    client.close(10)
 
 
 def test_closing_with_the_store_away_is_quick(

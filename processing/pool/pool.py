@@ -122,10 +122,7 @@ class Pool:
         return records
 
     def let_go(self, places: Mapping[tuple[str, int], int]) -> list[Action]:
-        """From now on gives up what has not started of these partitions, and of no others.
-
-        From which offset of each on.
-        """
+        """Gives up what has not started of these partitions alone, from which offset of each on."""
         actions = self.departures.let_go(places, self.workers.values())
         self._forget(self.departures.give_up(self.lanes))
         return actions
@@ -162,6 +159,7 @@ class Pool:
             size = self.queue.doubts.came(records)
         else:
             size = self.wants.came(order, records, now)
+            self.queue.standstill.rows_came()
         self.submit([record for record, verdict in rows if verdict is None], size)
         for record, verdict in rows:
             if verdict is not None:
@@ -181,7 +179,7 @@ class Pool:
         actions = self._trying_again.tend(now)
         if not self.stopping:
             actions += self.crew.spawn_missing(now)
-        if self.stopping or not self.database_up:
+        if self.stopping or not self.database_up or self.queue.standstill.rows_first(now):
             return actions
         return actions + self._dispatch.plan(now)
 

@@ -97,7 +97,10 @@ class WaitingQueue:
             seen[kind] += is_due(record)
             return is_due(record) and seen[kind] > min(most, few.get(kind, most))
 
-        return self._lanes.take_out(goes)
+        gone = self._lanes.take_out(goes)
+        if gone and self.standstill.holds:
+            self.standstill.gave_back()
+        return gone
 
     def _hoards_of_limited(self) -> dict[str, int]:
         """How many of a limited type may go on waiting, where more than twice as many are in hand.

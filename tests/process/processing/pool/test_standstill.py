@@ -56,11 +56,16 @@ def test_due_rows_do_not_wait_for_an_instance_whose_workers_are_all_at_long_runs
     other.until(lambda: workers.turn() or done(other) == set(ids))
     assert rows.query(f"SELECT sum(lost_claims)::int FROM {rows.schema}.requests") == [(0,)]
     assert workers.supervisor.in_hand == 1
-    go_on.touch()
-    workers.until(lambda: workers.supervisor.in_hand == 0)
-    other.supervisor.stop_claims()
+    # Where the others are as busy, what is due goes before the next long run.
+    other.supervisor.close(30)
+    entered_next, go_on_next = tmp_path / "entered-next", tmp_path / "go-on-next"
+    workers.submit("next", do=f"tell {entered_next} await {go_on_next}")
     add(rows, workers, "last")
+    go_on.touch()
     workers.until(lambda: "last" in done(workers))
+    workers.until(entered_next.exists)
+    go_on_next.touch()
+    workers.until(lambda: workers.supervisor.in_hand == 0)
     workers.check_effects()
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from processing.ipc.frames import LimitsFound, Recall, RunChunk, WantRows
 from processing.ipc.progress import Running
 from processing.pool.actions import Send, Tell
@@ -9,6 +11,7 @@ from processing.pool.demand import PATIENCE
 from processing.pool.dispatch import TRY_EVERY
 from processing.pool.pool import Pool
 from processing.pool.pool_stats import stats_of
+from processing.pool.standstill import ROWS_FIRST
 from tests.support.played_pool import wants
 from tests.unit.processing.pool.test_pool_due import BACKEND, due, fresh, pool_with, report, sent
 
@@ -37,6 +40,46 @@ def test_at_a_standstill_no_rows_are_wanted_and_those_that_wait_go_back() -> Non
     pool.report(0, report(numbers(pool)[0]))
     [want] = wants(pool, PATIENCE + 3)
     assert want.most == 4, "as many as two workers have before them"
+
+
+@pytest.mark.parametrize("kind", ["quick", "short"])
+@pytest.mark.parametrize("workers", [1, 2])
+def test_rows_that_go_back_at_each_standstill_get_what_comes_free(workers: int, kind: str) -> None:
+    """A backlog of long runs is in hand: it must not take each worker before a row is claimed."""
+    pool = pool_with(workers, seconds=2 * PATIENCE)
+    pool.costs.observe("short", 1, 0.001)
+    pool.submit([fresh(n) for n in range(20)])
+    now, ran = 0.0, list[bool]()
+    for _ in range(4):
+        pool.plan(now)
+        [want] = wants(pool, now)
+        pool.claimed(want.order, [(due("a", want.order, kind=kind), None)], now + 0.1)
+        ran += [r for chunk in sent(pool.plan(now + 0.1)) for r, _ in chunk]
+        wants(pool, now + PATIENCE)
+        pool.take_excess(now + PATIENCE)
+        now += 2 * PATIENCE
+        pool.report(0, report(pool.workers[0].chunks[0].number))
+    assert ran.count(True) >= 2, "of three that came after one had gone back"
+
+
+def test_what_comes_free_waits_for_rows_only_where_some_went_back_and_not_for_long() -> None:
+    pool = pool_with(1, seconds=2 * PATIENCE)
+    pool.submit([fresh(n) for n in range(4)])
+    pool.plan(0.0)
+    [want] = wants(pool, 0.0)
+    wants(pool, PATIENCE)
+    pool.report(0, report(*numbers(pool)))
+    assert sent(pool.plan(PATIENCE + 1)) == [[(False, 1)]], "none went back"
+    [want] = wants(pool, PATIENCE + 1)
+    pool.claimed(want.order, [(due("a"), None)], PATIENCE + 1)
+    wants(pool, 2 * PATIENCE + 1)
+    assert pool.take_excess(2 * PATIENCE + 1) == [due("a")]
+    pool.report(0, report(*numbers(pool)))
+    at = 2 * PATIENCE + 2
+    assert sent(pool.plan(at)) == []
+    assert [want.most > 0 for want in wants(pool, at)] == [True]
+    assert sent(pool.plan(at + 0.9 * ROWS_FIRST)) == []
+    assert sent(pool.plan(at + ROWS_FIRST)) == [[(False, 2)]], "others have run it"
 
 
 def test_a_busy_pool_with_short_runs_claims_ahead() -> None:

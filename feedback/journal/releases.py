@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, Final, Protocol, TypeAlias
 
 from psycopg import errors
@@ -50,24 +51,26 @@ def release(
     schema: str,
     results: bool = False,
     begun: Sequence[str] = (),
+    behind: Sequence[str] = (),
+    known: Collection[str] = (),
     commits: Commits[Any] | None = None,
     within: float = WITHIN,
 ) -> list[tuple[str, int]]:
     """Gives back claims: due at once, for any instance. Those `begun` may have been started.
 
-    `commits` hears of those that a newer request of their reference has replaced meanwhile,
-    instead: Superseded. Where somebody keeps another one of its reference locked a claim is left to
-    its lease. Returns the claims for which there was no time `within` so many seconds; some are
-    always done.
+    Rows of types that are `known` here are due since they were before the claim, but for those
+    `begun` and `behind`: these would stand in the way of all that is due. `commits` hears of those
+    that a newer request of their reference has replaced meanwhile, instead: Superseded. Where
+    somebody keeps another one of its reference locked a claim is left to its lease. Returns the
+    claims for which there was no time `within` so many seconds; some are always done.
     """
-    claims = [*dict(sorted(pairs, key=_order_of)).items()]
-    if not claims:
+    if not (claims := [*dict(sorted(pairs, key=_order_of)).items()]):
         return []
-    commits = Commits() if commits is None else commits
-    end = time.monotonic() + within
+    how = {"begun": list(begun), "behind": [*begun, *behind], "known": list(known)}
+    commits, end = commits or Commits(), time.monotonic() + within
 
     def write(lock: str, some: Sequence[tuple[str, int]], wait: str) -> None:
-        values = {**tokens_of(instance, some)[1], "begun": list(begun)}
+        values = tokens_of(instance, some)[1] | how
         with commits.transaction(connection) as superseded:
             connection.execute(wait)
             superseded.extend(_release(connection, lock, values, schema, results=results))
@@ -102,7 +105,7 @@ def _release(
     connection: Connection, lock: str, values: Mapping[str, Any], schema: str, *, results: bool
 ) -> list[Superseded]:
     locked = execute(connection, "lock_claims", schema, values, lock).fetchall()
-    superseded = give_back(connection, locked, schema, values["begun"])
+    superseded = give_back(connection, locked, schema, values)
     if results:
         note_ended(connection, superseded, schema)
     if locked:
@@ -134,7 +137,7 @@ def give_back(
     connection: Connection,
     locked: Sequence[tuple[str, bool]],
     schema: str,
-    begun: Sequence[str] = (),
+    how: Mapping[str, Any] = MappingProxyType({"begun": [], "behind": [], "known": []}),
 ) -> list[Superseded]:
     """Rows that this transaction has locked wait again: (id, whether it coalesces).
 
@@ -148,7 +151,7 @@ def give_back(
             lost += read_superseded(execute(connection, step, schema, {"ids": coalescing}))
     if locked:
         ids = [request_id for request_id, _ in locked]
-        execute(connection, "release_claims", schema, {"ids": ids, "begun": list(begun)})
+        execute(connection, "release_claims", schema, {**how, "ids": ids})
     return lost
 
 

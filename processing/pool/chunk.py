@@ -69,7 +69,7 @@ class Chunk:
         self.limited: Counter[str] = Counter()
         """How many of its records are of which limited type."""
         self.due = 0
-        """How many of its records come from the waiting queue."""
+        """How many of the records that are still its own come from the waiting queue."""
         self.seconds = 0.0
         """What it is expected to take."""
         self.size = 0

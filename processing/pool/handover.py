@@ -41,10 +41,8 @@ class Handover:
         self._pool = pool
         self._maintenance = maintenance
         self._log = log
-        self._leaving = False
-        """What has not started is another instance's."""
         self._given_back = 0
-        """Claimed rows that were given back since then."""
+        """Claimed rows, since no more are claimed."""
         self._kept: list[Record] = []
         """Messages that only user code can read, while the database is away: nobody sends them
         again."""
@@ -89,7 +87,7 @@ class Handover:
 
     def refuse_unstarted(self, code: str) -> None:
         """What no worker has is answered `failed/<code>`, or parked where that can be."""
-        self._leaving = code == SHUTDOWN and self._pool.database_up
+        leaving = code == SHUTDOWN and self._pool.database_up
         unstarted = self._pool.take_unstarted() if self._pool.in_hand else []
         records = self._give_back(unstarted)
         decoded = self._maintenance.decoded
@@ -99,7 +97,7 @@ class Handover:
         elif self._kept:
             records = self._kept + records
             self._kept = []
-        if self._leaving:
+        if leaving:
             self._maintenance.park(PARKED, self._leave(records))
             self._park_suspects()
         elif records:
@@ -131,8 +129,8 @@ class Handover:
     def _send(self, frame: ReleaseClaims | EndCalls) -> None:
         if not self._maintenance.send(frame):
             self._untold.append(frame)
-        elif self._leaving and isinstance(frame, ReleaseClaims):
-            self._given_back += len(frame.claims)
+        elif isinstance(frame, ReleaseClaims) and not self._pool.queue.claiming:
+            self._given_back += len(frame.claims) * self._pool.database_up
 
     def _give_back(self, records: Sequence[Record], *, behind: bool = False) -> list[Record]:
         """Gives claimed rows back; returns the other records. `behind`: others go before them."""

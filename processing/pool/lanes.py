@@ -246,6 +246,7 @@ class Lanes:
         for index in sorted(set(indices) - chunk.gone, reverse=True):
             chunk.gone.add(index)
             record = chunk.records[index]
+            chunk.due -= is_due(record)
             self._limited.back(kind_of(record), chunk)
             self._come_back(chunk.held(index))
             lane = self._table.lane_of(record)

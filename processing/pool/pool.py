@@ -62,8 +62,6 @@ class Pool:
         self.in_hand_bytes = 0
         self.stopping = False
         """No new chunk is sent any more."""
-        self.claiming = True
-        """Rows of the waiting queue are wanted."""
         self.departures = Departures()
         self._elsewhere: list[Record] = []
         """Records in hand that will not start here, whatever the limits are when they are given
@@ -147,7 +145,7 @@ class Pool:
 
     def ask(self, now: float) -> list[Action]:
         """What to tell the maintenance process: how many rows are wanted, whose leases to renew."""
-        claiming = self.claiming and not self.stopping and self.database_up
+        claiming = self.queue.claiming and not self.stopping and self.database_up
         return self.queue.ask(now, claiming=claiming)
 
     def claimed(self, order: int, rows: Sequence[tuple[Record, str | None]], now: float) -> None:

@@ -205,8 +205,8 @@ class Supervisor:
     # Shutdown, in this order
 
     def stop_claims(self) -> None:
-        """From now on no rows of the waiting queue are claimed."""
-        self._pool.claiming = False
+        """From now on no rows of the waiting queue are claimed, and none started."""
+        self._act(self._pool.queue.stop_claims())
 
     def refuse_unstarted(self, code: str) -> None:
         """From now on what has not started waits for another instance instead of being run.

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Final
 
 from feedback.contract.record import Record, is_due, kind_of
-from processing.pool.actions import Action, Tell
+from processing.ipc.frames import Recall
+from processing.pool.actions import Action, Send, Tell
 from processing.pool.calls import SeatedCalls
 from processing.pool.demand import HOLD, Demand
 from processing.pool.doubts import WantedDoubts
@@ -51,6 +52,14 @@ class WaitingQueue:
         self._back_at = float("-inf")
         """When to look next whether something is to be given back."""
         self._leases = Leases(settings, self.wants, crew, lanes)
+        self.claiming = True
+        """Rows are wanted."""
+
+    def stop_claims(self) -> list[Action]:
+        """From now on no rows are wanted; what workers have not started of them comes back."""
+        self.claiming = False
+        holders = (w for w in self._crew.all.values() if any(chunk.due for chunk in w.chunks))
+        return [Send(worker.number, Recall()) for worker in holders]
 
     def ask(self, now: float, *, claiming: bool) -> list[Action]:
         """What to tell the maintenance process."""
@@ -70,14 +79,21 @@ class WaitingQueue:
 
     def may_hoard(self, now: float) -> bool:
         """Whether there may be something for `hoarded`."""
+        if not self.claiming:
+            return len(self.wants) > self._running
         if self.standstill.holds:
             return now >= self._back_at and len(self.wants) > self._running
         return self.wants.may_hoard(now)
 
     def hoarded(self, now: float) -> list[Record]:
-        """Takes out due rows that would wait here for long, of each type the last ones."""
+        """Takes out due rows that would wait here for long, of each type the last ones.
+
+        Once none are claimed any more, all that no worker has: they are others' to run.
+        """
         if not self.may_hoard(now):
             return []
+        if not self.claiming:
+            return self._lanes.take_out(is_due)
         most: int | None = 0
         few: dict[str, int] = {}
         if not self.standstill.holds:

@@ -196,7 +196,7 @@ class Instance(pool_world.World):
     def drain(self) -> None:
         """The shutdown begins: nothing new is started."""
         self.draining = True
-        self.pool.claiming = False
+        self.pool.queue.claiming = False
         self.act(self.pool.stop())
 
     def claim(self) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 from collections.abc import Callable
@@ -14,6 +15,7 @@ import pytest
 from feedback.contract.record import read_again
 from feedback.journal.claims import LEASE
 from processing.ipc.frames import LimitsFound
+from processing.pool import standstill
 from tests.support.waiting import eventually
 from tests.support.waiting_rows import WaitingRows
 from tests.support.workers import Workers
@@ -169,6 +171,34 @@ def test_a_maintenance_that_dies_doubts_no_work_in_hand(make: Make, rows: Waitin
     assert crashes == 0
     add(rows, workers, "later")
     workers.until(lambda: "later" in done(workers))
+    workers.check_effects()
+
+
+@pytest.mark.parametrize("how", ["alone", "in one chunk", "limited"])
+def test_claimed_rows_that_have_not_started_as_a_stop_begins_are_given_back(
+    make: Make, rows: WaitingRows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    """They are others' to run at once, and none is begun that the grace would then cut short."""
+    monkeypatch.setattr(standstill, "PATIENCE", math.inf)  # which would give them back as well
+    workers = make(workers=1 + (how == "limited"))
+    workers.start()
+    if how == "in one chunk":
+        workers.warm(20)
+    if how == "limited":
+        workers.supervisor._pool.limit(LimitsFound(1, None, {"fragile": (None, 1, 1, 1)}, []))
+    entered, go_on = tmp_path / "entered", tmp_path / "go-on"
+    add(rows, workers, *names("due", 3), do=f"tell {entered} await {go_on}")
+    workers.until(entered.exists)
+    workers.until(lambda: workers.supervisor.in_hand == 3)
+    workers.supervisor.stop_claims()
+    free = f"SELECT id FROM {rows.schema}.requests WHERE token IS NULL AND due_at <= now()"
+    workers.until(lambda: len(rows.query(free)) == 2)
+    assert workers.supervisor.in_hand == 1
+    go_on.touch()
+    workers.until(lambda: workers.supervisor.in_hand == 0)
+    assert len(done(workers)) == 1
+    totals = f"SELECT sum(crashes)::int, sum(lost_claims)::int FROM {rows.schema}.requests"
+    assert rows.query(totals) == [(0, 0)]
     workers.check_effects()
 
 

@@ -87,7 +87,7 @@ def test_due_rows_do_not_wait_for_an_instance_whose_workers_reach_no_database(
     ids = [f"due-{n}" for n in range(6)]
     add(rows, workers, *ids)
     workers.until(lambda: workers.supervisor.stats().cut_off)
-    other.supervisor._pool.claiming = True
+    other.supervisor._pool.queue.claiming = True
     other.until(lambda: workers.turn() or done(other) == set(ids))
     assert workers.supervisor.stats().cut_off, "and not ready, though it has nothing in hand"
     workers.until(lambda: workers.supervisor.in_hand == 0)

@@ -11,6 +11,7 @@ from consumer.config.setting_types import OutboxRoute, dotted
 
 HIDDEN = "***"
 
+_SCHEME = re.compile(r"\s*[a-z][a-z0-9+.-]*://", re.IGNORECASE)
 USER_INFO = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*://)(?P<user>[^:/?#]*):(?P<password>.*)@")
 _NAME = r"(?P<name>\b\w*(?:password|secret|token)\w*\s*=\s*)"
 OPTION = re.compile(rf"{_NAME}[^\s&]+")
@@ -25,7 +26,7 @@ not escaped."""
 def mask_url(text: str) -> str:
     """A URL or libpq connection string without its passwords."""
     text = USER_INFO.sub(lambda m: f"{m['scheme']}{m['user']}:{HIDDEN}@", text)
-    return (OPTION if "://" in text else PAIR).sub(lambda m: f"{m['name']}{HIDDEN}", text)
+    return (OPTION if _SCHEME.match(text) else PAIR).sub(lambda m: f"{m['name']}{HIDDEN}", text)
 
 
 def mask(name: str, value: Any) -> Any:

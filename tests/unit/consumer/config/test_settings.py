@@ -431,6 +431,9 @@ def test_a_libpq_string_is_masked() -> None:
     assert mask_url("host=h password='ge heim") == "host=h password=***"
     assert mask_url("redis://h/0?password=x&db=1") == "redis://h/0?password=***&db=1"
     assert mask_url("host=h password='a b' dbname=d") == "host=h password=*** dbname=d"
+    hidden = "host=h password=*** dbname=d"
+    assert mask_url("host=h password='x://y secret part' dbname=d") == hidden
+    assert mask_url(r"host=h password=x://y\ secret dbname=d") == hidden
     assert mask_url("host=h password=ab dbname=d") == "host=h password=*** dbname=d"
 
 

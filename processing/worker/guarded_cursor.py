@@ -27,12 +27,13 @@ from processing.worker.transaction_control import (
     refuse,
     refuse_behind_the_end,
     refuse_change,
+    refuse_way_round,
 )
 
-_WAYS_ROUND = frozenset(
-    {"pgconn"} | {f"tpc_{step}" for step in ("begin", "prepare", "commit", "rollback", "recover")}
+_TWO_PHASES = frozenset(
+    f"tpc_{step}" for step in ("begin", "prepare", "commit", "rollback", "recover")
 )
-"""Attributes of a connection that lead past the guard."""
+"""Attributes of a connection that end its transaction."""
 _CHANGES = frozenset(
     {f"set_{what}" for what in ("autocommit", "isolation_level", "read_only", "deferrable")}
     | {f"{act}_{what}_handler" for act in ("add", "remove") for what in ("notice", "notify")}
@@ -315,7 +316,9 @@ class GuardedConnection:
         refuse("connection.close()")
 
     def __getattr__(self, name: str) -> Any:
-        if name in _WAYS_ROUND:
+        if name == "pgconn":
+            refuse_way_round("connection.pgconn")
+        if name in _TWO_PHASES:
             refuse(f"connection.{name}")
         if name in _CHANGES:
             refuse_change(f"connection.{name}()", "leave it out")
@@ -336,5 +339,5 @@ class GuardedInfo:
 
     def __getattr__(self, name: str) -> Any:
         if name == "pgconn":
-            refuse("connection.info.pgconn")
+            refuse_way_round("connection.info.pgconn")
         return getattr(self._info, name)

@@ -68,6 +68,14 @@ def refuse(what: str) -> NoReturn:
     )
 
 
+def refuse_way_round(what: str) -> NoReturn:
+    """Raises TransactionControlRefused."""
+    raise TransactionControlRefused(
+        f"{what!r} leads round what keeps handlers from ending the transaction that this request "
+        "shares with others; use tx, tx.connection.cursor() or psycopg.sql"
+    )
+
+
 def refuse_change(what: str, instead: str) -> NoReturn:
     """Raises ConnectionChangeRefused."""
     raise ConnectionChangeRefused(

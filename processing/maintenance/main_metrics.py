@@ -32,7 +32,10 @@ from feedback.metrics.names import (
 from processing.maintenance.health import brokers_up
 
 CLOSED_BY: Final = ("full", "database", "workers", "draining")
-DEATHS: Final = ("start", "timeout", "cancelled", "shutdown", "exit", "SIGKILL", "SIGSEGV")
+DEATHS: Final = (
+    *("start", "timeout", "cancelled", "shutdown", "exit"),
+    *("SIGKILL", "SIGSEGV", "SIGABRT", "SIGBUS"),
+)
 """Shown from the start, at 0."""
 MOST_CAUSES: Final = 50
 """Names of errors, signals and causes: few, though no list of ours has them all."""

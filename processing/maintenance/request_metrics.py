@@ -12,7 +12,7 @@ from typing import Final
 
 from feedback.contract import states
 from feedback.contract.counts import AnyCounts, NotRun
-from feedback.contract.states import DeadLetterReason
+from feedback.contract.states import DeadLetterReason, State
 from feedback.metrics.durations import BOUNDS, DONE, RUN, SUM, WAIT, DurationCounts
 from feedback.metrics.families import (
     BoundedLabel,
@@ -69,6 +69,7 @@ class RequestMetrics:
         self._sums: dict[tuple[int, str], float] = {}
         self._chunks: Counter[int] = Counter()
         self._begin(OTHER)
+        self._ends[OTHER, State.WAITING.value, states.UNKNOWN_TYPE] = 0
 
     def know(self, types: Iterable[str]) -> None:
         """The app has these."""

@@ -232,6 +232,21 @@ def test_who_looks_at_nothing_is_told_of(
     _fires(promtool, tmp_path, series, {NOT_LOOKED_AT[what]} if fires else set())
 
 
+def test_few_tries_of_an_unknown_type_that_are_spread_over_instances_are_told_of(
+    promtool: str, tmp_path: Path
+) -> None:
+    """Each instance has met one, at another time: the last one 15 minutes before the look."""
+    labels = 'type="other",state="waiting",code="unknown_type"'
+    series = [
+        {
+            "series": f'oncepool_requests_total{{{labels},instance="{n}"}}',
+            "values": f"0x{met} 1x{59 - met}",
+        }
+        for n, met in enumerate((14, 15, 17, 24))
+    ]
+    _fires(promtool, tmp_path, series, {"OncepoolUnknownType"})
+
+
 def _fires(promtool: str, tmp_path: Path, series: list[dict[str, str]], names: set[str]) -> None:
     """Asserts that these alerts, and no others, fire after 40 minutes."""
     expected = [{"labels": f'{{alertname="{name}"}}', "value": 1} for name in sorted(names)]

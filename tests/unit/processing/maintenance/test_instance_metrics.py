@@ -78,7 +78,9 @@ def test_types_are_known_by_what_their_workers_report_first(metrics: InstanceMet
         else:
             metrics.measured(frame)
     shown = metrics.families()
-    assert values(shown, "oncepool_requests_total") == {("pay", "done", "ok"): 1}
+    assert values(shown, "oncepool_requests_total") == {
+        ("pay", "done", "ok"): 1, ("other", "waiting", "unknown_type"): 0,
+    }  # fmt: skip
     assert values(shown, "oncepool_run_seconds").keys() == {("pay",)}
 
 

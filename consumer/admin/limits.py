@@ -42,10 +42,17 @@ def limits_redis(settings: Settings, holds: str = LAST_HOLD) -> Iterator[redis.R
 
 
 def said_of(changes: Changes, found: ClusterLimits, live: list[dict[str, Any]]) -> list[str]:
-    """What is said to whoever has made them: who applies them first, then what is odd."""
+    """What is said to whoever has made them: who applies them, where anybody does; what is odd."""
     kinds = sorted({setting.type for setting in changes if setting.type is not None})
     odd = [warning for kind in kinds for warning in limit_warnings(kind, found, live)]
+    if all(setting.type is not None and _has_no_handler(setting.type, live) for setting in changes):
+        return odd
     return [who_applies(live), *odd]
+
+
+def _has_no_handler(kind: str, live: list[dict[str, Any]]) -> bool:
+    """Nobody who lives has one for a type; False while one has not said what it has."""
+    return bool(live) and all(facts.get("types") and kind not in facts["types"] for facts in live)
 
 
 def who_applies(live: list[dict[str, Any]]) -> str:
@@ -59,7 +66,7 @@ def who_applies(live: list[dict[str, Any]]) -> str:
 def limit_warnings(kind: str, found: ClusterLimits, live: list[dict[str, Any]]) -> Iterator[str]:
     """What is odd about the limits of a type, as the instances now are."""
     known = [facts for facts in live if kind in facts.get("types", ())]
-    if live and not known and all(facts.get("types") for facts in live):
+    if _has_no_handler(kind, live):
         handled = {one for facts in live for one in facts["types"]}
         yield f"no live instance has a handler for {kind!r}{nearest(kind, handled)}"
     total = found.types[kind].total if kind in found.types else None

@@ -177,10 +177,8 @@ def _change(settings: Settings, changes: Changes, who_why: By, *, json: bool) ->
         found = RedisLimitsStore(client, settings.redis_prefix).read()
         live = instances(client, settings.redis_prefix)
     _print(found, live, json=json)
-    applied, *odd = said_of(changes, found, live)
-    typer.echo(applied, err=True)
-    for warning in odd:
-        say(warning)
+    for line in said_of(changes, found, live):
+        say(line)
 
 
 def _note(settings: Settings, changes: Changes, who_why: By) -> None:

@@ -38,9 +38,13 @@ def test_every_limit_counts(
 )
 def test_a_type_that_nobody_has_a_handler_for_is_named(written: str, hint: str | None) -> None:
     live = [{"id": "a", "types": ["invoice.print"]}, {"id": "b", "types": ["payment.create"]}]
-    _, *odd = said_of({Setting("paused", written): 1}, ClusterLimits(), live)
+    applied = "2 live instance(s) apply it within 5 s: a, b"
     named = f"no live instance has a handler for {written!r}{hint}"
-    assert odd == ([] if hint is None else [named])
+    changes = {Setting("paused", written): 1}
+    said = said_of(changes, ClusterLimits(), live)
+    assert said == [applied if hint is None else named], "nobody applies what nobody has"
+    both = said_of({**changes, Setting("workers"): 2}, ClusterLimits(), live)
+    assert both == [applied, *([] if hint is None else [named])]
 
 
 @pytest.mark.parametrize("command", [["pause", "order.*"], ["set", "order.*", "--total", "3"]])

@@ -17,7 +17,7 @@ import feedback
 import processing
 from feedback.contract.headers import LONGEST_DELAY
 from feedback.contract.states import HANDLER_ERROR, INVALID_PAYLOAD, RETRY, State
-from processing.handlers.errors import InvalidPayload
+from processing.handlers.errors import InvalidPayload, InvalidResult
 from processing.handlers.options import Effect
 from processing.handlers.tracebacks import Tracebacks
 
@@ -185,12 +185,16 @@ def _unmeant(error: BaseException, effect: Effect) -> Outcome:
 
 
 def describe(error: BaseException) -> str:
-    """One line: type, message, and the deepest place in the application's own code."""
+    """One line: type, message, and the deepest place in the application's own code.
+
+    InvalidResult says itself which handler it is about, and is raised behind that.
+    """
     try:
         text = f"{type(error).__name__}: {error}".removesuffix(": ")
     except BaseException:  # noqa: BLE001 - a __str__ of the user's that fails must not hide the first error
         text = f"{type(error).__name__} (its __str__ fails)"
-    if frames := traceback.extract_tb(error.__traceback__):
+    frames = traceback.extract_tb(error.__traceback__)
+    if frames and not isinstance(error, InvalidResult):
         place = _own_frame(frames)
         text += f" ({place.filename}:{place.lineno} in {place.name})"
     return safe_text(text)

@@ -6,12 +6,13 @@ import json
 import pickle
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from processing import InvalidPayload, InvalidResult, Reject, Retry
+from processing import App, InvalidPayload, InvalidResult, Reject, Retry
 from processing.handlers.outcomes import Outcome, describe, outcome_of, safe_text
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
@@ -82,6 +83,22 @@ def test_error_names_type_message_and_place() -> None:
     assert text.startswith("ValueError: the message (")
     assert "test_outcomes.py" in text
     assert text.endswith("in broken)")
+
+
+def test_a_result_that_cannot_be_stored_names_its_handler_and_no_place_of_ours() -> None:
+    app = App()
+
+    @app.handler("t")
+    def careless(payload: Any) -> dict[str, Any]:
+        return {"x": object()}
+
+    app.start_worker({})
+    with pytest.raises(InvalidResult) as caught:
+        app.handlers["t"].call({}, None, None)
+    here = caught.tb
+    text = describe(caught.value.with_traceback(here.tb_next))  # as a worker, which is ours, has it
+    assert text == f"InvalidResult: {caught.value}"
+    assert "handler 't', careless (" in text
 
 
 def test_an_exception_whose_text_fails_is_still_named() -> None:

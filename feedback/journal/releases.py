@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, Protocol, TypeAlias
 
 from psycopg import errors
@@ -51,26 +50,26 @@ def release(
     schema: str,
     results: bool = False,
     begun: Sequence[str] = (),
-    behind: Sequence[str] = (),
-    known: Collection[str] = (),
+    in_place: Sequence[str] = (),
     commits: Commits[Any] | None = None,
     within: float = WITHIN,
 ) -> list[tuple[str, int]]:
     """Gives back claims: due at once, for any instance. Those `begun` may have been started.
 
-    Rows of types that are `known` here are due since they were before the claim, but for those
-    `begun` and `behind`: these would stand in the way of all that is due. `commits` hears of those
-    that a newer request of their reference has replaced meanwhile, instead: Superseded. Where
-    somebody keeps another one of its reference locked a claim is left to its lease. Returns the
-    claims for which there was no time `within` so many seconds; some are always done.
+    Those `in_place` are due since they were before the claim, and not from now on. `commits` hears
+    of those that a newer request of their reference has replaced meanwhile, instead: Superseded.
+    Where somebody keeps another one of its reference locked a claim is left to its lease. Returns
+    the claims for which there was no time `within` so many seconds; some are always done.
     """
-    if not (claims := [*dict(sorted(pairs, key=_order_of)).items()]):
+    claims = [*dict(sorted(pairs, key=_order_of)).items()]
+    if not claims:
         return []
-    how = {"begun": list(begun), "behind": [*begun, *behind], "known": list(known)}
-    commits, end = commits or Commits(), time.monotonic() + within
+    commits = Commits() if commits is None else commits
+    end = time.monotonic() + within
 
     def write(lock: str, some: Sequence[tuple[str, int]], wait: str) -> None:
-        values = tokens_of(instance, some)[1] | how
+        values = tokens_of(instance, some)[1]
+        values |= {"begun": list(begun), "in_place": list(in_place)}
         with commits.transaction(connection) as superseded:
             connection.execute(wait)
             superseded.extend(_release(connection, lock, values, schema, results=results))
@@ -105,7 +104,7 @@ def _release(
     connection: Connection, lock: str, values: Mapping[str, Any], schema: str, *, results: bool
 ) -> list[Superseded]:
     locked = execute(connection, "lock_claims", schema, values, lock).fetchall()
-    superseded = give_back(connection, locked, schema, values)
+    superseded = give_back(connection, locked, schema, values["begun"], values["in_place"])
     if results:
         note_ended(connection, superseded, schema)
     if locked:
@@ -137,7 +136,8 @@ def give_back(
     connection: Connection,
     locked: Sequence[tuple[str, bool]],
     schema: str,
-    how: Mapping[str, Any] = MappingProxyType({"begun": [], "behind": [], "known": []}),
+    begun: Sequence[str] = (),
+    in_place: Sequence[str] = (),
 ) -> list[Superseded]:
     """Rows that this transaction has locked wait again: (id, whether it coalesces).
 
@@ -151,7 +151,8 @@ def give_back(
             lost += read_superseded(execute(connection, step, schema, {"ids": coalescing}))
     if locked:
         ids = [request_id for request_id, _ in locked]
-        execute(connection, "release_claims", schema, {**how, "ids": ids})
+        values = {"ids": ids, "begun": list(begun), "in_place": list(in_place)}
+        execute(connection, "release_claims", schema, values)
     return lost
 
 

@@ -302,8 +302,8 @@ class ReleaseClaims(NamedTuple):
     """Of workers that died with some of them, to be gone before."""
     begun: bool = False
     """They may have been started, and have not come to an end."""
-    behind: bool = False
-    """What is due goes before them, as they could not be run though it was their turn."""
+    in_place: bool = False
+    """They are due since they were before the claim: nobody claims them here again."""
 
 
 class WantDoubts(NamedTuple):

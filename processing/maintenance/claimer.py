@@ -62,10 +62,10 @@ class _Release(NamedTuple):
 
     begun: bool = False
     """It may have been begun."""
+    in_place: bool = False
+    """It keeps its place among what is due."""
     backends: Sequence[Backend] = ()
     """Of dead workers, to be gone before."""
-    behind: bool = False
-    """It loses its place among what is due."""
     until: float = math.inf
     """By then (monotonic seconds) its lease has run out, and there is nothing to give back."""
 
@@ -131,9 +131,9 @@ class Claimer:
                         self._all = frame
                 case RenewCalls():
                     self.renewals.want(frame)
-                case ReleaseClaims(pairs, backends, begun, behind):
+                case ReleaseClaims(pairs, backends, begun, in_place):
                     # As soon as the database can be reached, and dead workers' backends are gone.
-                    how = _Release(begun, backends, behind, time.monotonic() + LEASE)
+                    how = _Release(begun, in_place, backends, time.monotonic() + LEASE)
                     self._releases.update(dict.fromkeys(pairs, how))
                 case _:
                     raise AssertionError(f"no frame of the waiting queue: {frame!r}")
@@ -199,15 +199,15 @@ class Claimer:
 
     def _give_back(self, connection: Connection) -> None:
         with self._lock:
-            releases, known = self._releases.copy(), self._known
+            releases = self._releases.copy()
         held = self._find_held(connection, releases)
         free = {claim: how for claim, how in releases.items() if claim not in held}
         if free:
             left = release(
                 connection, self._instance, free, schema=self._schema, results=self._results,
                 begun=[request_id for (request_id, _), how in free.items() if how.begun],
-                behind=[request_id for (request_id, _), how in free.items() if how.behind],
-                known=known, commits=self.commits,
+                in_place=[request_id for (request_id, _), how in free.items() if how.in_place],
+                commits=self.commits,
             )  # fmt: skip
             given_back = free.keys() - left
             self._tell_begun(connection, [c for c in given_back if free[c].begun])
@@ -313,12 +313,10 @@ class Claimer:
             failed.claims.difference_update(claim_of(row.record) for row in found.rows)
         with self._lock:
             in_time = self._timing.claimed(len(found.rows), found.due_in, time.monotonic())
-        vain = dict.fromkeys(map(claim_of, found.unsettled), _Release(behind=True))
-        if not in_time:
-            vain |= dict.fromkeys((claim_of(row.record) for row in found.rows), _Release())
+        vain = found.unsettled + ([] if in_time else [row.record for row in found.rows])
         if vain:
             with self._lock:
-                self._releases.update(vain)
+                self._releases.update((claim_of(record), _Release()) for record in vain)
         if in_time and found.rows:
             rows = [(row.record, row.verdict) for row in found.rows]
             self._reporting.tell(DueRows(wanted.order, rows))

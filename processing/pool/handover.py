@@ -105,10 +105,8 @@ class Handover:
 
     def park_excess(self, now: float) -> None:
         """Records that will not start here, or not soon, wait for any instance."""
-        records = self._give_back(self._pool.take_excess(now))
-        stuck = self._pool.take_behind(now, self._maintenance.decoded)
-        if records := records + self._give_back(stuck, behind=True):
-            self._maintenance.park(PARKED, records, limited=True)
+        if records := self._pool.take_excess(now, self._maintenance.decoded):
+            self._maintenance.park(PARKED, self._give_back(records), limited=True)
 
     def tell_parked(self) -> None:
         """Says in the log how many wait for another instance, once all are answered for."""
@@ -132,11 +130,11 @@ class Handover:
         elif isinstance(frame, ReleaseClaims) and not self._pool.queue.claiming:
             self._given_back += len(frame.claims) * self._pool.database_up
 
-    def _give_back(self, records: Sequence[Record], *, behind: bool = False) -> list[Record]:
-        """Gives claimed rows back; returns the other records. `behind`: others go before them."""
+    def _give_back(self, records: Sequence[Record]) -> list[Record]:
+        """Gives claimed rows back; returns the other records."""
         due = [claim_of(record) for record in records if is_due(record)]
         if due:
-            self._send(ReleaseClaims(due, [], behind=behind))
+            self._send(ReleaseClaims(due, [], in_place=not self._pool.queue.claiming))
         return [record for record in records if not is_due(record)]
 
     def _leave(self, records: Sequence[Record]) -> list[Record]:

@@ -85,7 +85,10 @@ class Pool:
     # Work
 
     def submit(self, records: Sequence[Record], size: int | None = None) -> None:
-        """Takes committed records, each partition's in order. `size`: bytes; None: count them."""
+        """Takes records whose offsets are committed, each partition's in order.
+
+        `size` is bytes of them, None where nobody has counted.
+        """
         self.in_hand += len(records)
         self.in_hand_bytes += size_of(records) if size is None else size
         if elsewhere := self.caps.elsewhere:
@@ -94,29 +97,25 @@ class Pool:
         self.lanes.submit(records)
 
     def may_exceed(self, now: float) -> bool:
-        """Whether there may be something for `take_excess` or `take_behind`."""
+        """Whether there may be something for `take_excess`."""
         if self._elsewhere or self.caps.most or self.queue.may_hoard(now):
             return True
         return self._trying_again.may_exceed(now)
 
-    def take_excess(self, now: float) -> list[Record]:
+    def take_excess(self, now: float, decoded: Collection[str] = ()) -> list[Record]:
         """Gives up records that cannot start here soon.
 
         Of types that are paused or that others run; of other limited types what waits beyond ten
-        times the cap, so that none fills the pool; and rows of which others could run more.
+        times the cap, so that none fills the pool; rows of which others could run more; and what
+        stands behind what is tried after a pause. `decoded`: topics that only user code can read.
         """
         records = [*self._elsewhere, *self.lanes.take_apart(self.caps.elsewhere)]
         waiting = self.lanes.waiting
         allowed = {kind: self.queue.may_wait(kind, waiting) for kind in waiting}
         records += [*self.lanes.take_excess(allowed), *self.queue.hoarded(now)]
         self._elsewhere.clear()
-        self._forget(records, done=False)
-        return records
-
-    def take_behind(self, now: float, decoded: Collection[str] = ()) -> list[Record]:
-        """Gives up what stands behind what is tried after a pause, but not of topics `decoded`."""
-        behind = set(map(id, self._trying_again.excess(now, decoded)))
-        records = self.lanes.take_out(lambda record: id(record) in behind) if behind else []
+        if behind := set(map(id, self._trying_again.excess(now, decoded))):
+            records += self.lanes.take_out(lambda record: id(record) in behind)
         self._forget(records, done=False)
         return records
 

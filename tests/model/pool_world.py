@@ -185,7 +185,7 @@ class World:
         self.act(self.pool.tick(looks, self.now))
         if self.pool.probing:
             self.pool.database(up=True)
-        self.give_up([*self.pool.take_excess(self.now), *self.pool.take_behind(self.now)])
+        self.give_up(self.pool.take_excess(self.now))
         self.act(self.pool.plan(self.now))
 
     def give_up(self, records: list[Record]) -> None:

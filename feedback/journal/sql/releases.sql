@@ -54,11 +54,11 @@ WHERE r.id = ANY (%(ids)s) AND r.state = 'waiting' AND r.coalesce_key IS NOT NUL
 RETURNING o.id, o.type, o.run, o.attempt, o.superseded_by, o.status_ttl, o.headers::text
 
 -- name: release_claims
--- Where a row keeps its place, it is due since it was before the claim.
+-- In its place it is due since it was before the claim.
 UPDATE {schema}.requests
 SET token = NULL, lease_until = NULL, due_at = greatest(not_before, CASE
-        WHEN type = ANY (%(known)s) AND NOT id = ANY (%(behind)s)
-        THEN least(created_at, statement_timestamp()) ELSE statement_timestamp()
+        WHEN id = ANY (%(in_place)s) THEN least(created_at, statement_timestamp())
+        ELSE statement_timestamp()
     END),
     lost_claims = greatest(lost_claims, (id = ANY (%(begun)s))::int)
 WHERE id = ANY (%(ids)s) AND state || '' = 'waiting'

@@ -16,7 +16,7 @@ VALUES = {
     "types": ["t0", "t1"], "shares": [50, 50], "overdue": [0.0, 30.0],
     "token": "x:1", "lease": LEASE,
     "ids": [name for name, _ in CLAIMED], "tokens": ["x:1", "x:1"], "after": "", "most": 2000,
-    "begun": ["r1"], "behind": ["r1"], "known": ["t1"],
+    "begun": ["r1"], "in_place": ["r1"],
     "bytes": 1 << 25, "header": 160, "prefix": "x:", "first": 40.0, "last": 60.0,
 }  # fmt: skip
 BY_TYPE = ("due_types", "due_of_types", "claim_due", "claims_between", "types_held_elsewhere")

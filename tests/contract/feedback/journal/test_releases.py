@@ -46,31 +46,28 @@ def test_what_is_given_back_is_due_at_once_and_counts_no_crash(
     assert rows.columns("x", "run", "crashes") == (2, 0)
 
 
-def test_what_is_given_back_unstarted_keeps_its_place_and_its_age(rows: WaitingRows) -> None:
+def test_what_a_stop_leaves_keeps_its_place_and_its_age(rows: WaitingRows) -> None:
     rows.add("first", "second", due_in=-600.0)
     rows.add("parked", due_in=-500.0)
     rows.add("others", due_in=-60.0)
     rows.query(f"UPDATE {rows.schema}.requests SET created_at = due_at")
     rows.query(f"UPDATE {rows.schema}.requests SET not_before = NULL WHERE id = 'parked'")
     take(rows, most=3)
-    pairs = [("first", 1), ("second", 1), ("parked", 1)]
-    release(rows.connection, "a", pairs, schema=rows.schema, known=["effect"])
+    left = ["first", "second", "parked"]
+    release(rows.connection, "a", [(i, 1) for i in left], schema=rows.schema, in_place=left)
     assert rows.columns("first", "due_at = not_before") == (True,)
     assert rows.columns("parked", "due_at = created_at") == (True,)
     found = open_rows(rows.connection, schema=rows.schema, most=10) or []
     assert {one.what: (one.oldest or 0) >= 600 for one in found}["due"]
-    assert ids(take(rows, most=3, order=2)) == ["first", "second", "parked"]
+    assert ids(take(rows, most=3, order=2)) == left
 
 
-@pytest.mark.parametrize("how", [{"begun": ["x"]}, {"behind": ["x"]}, {"known": []}])
-def test_what_could_not_be_run_in_its_turn_goes_behind_what_is_due(
-    rows: WaitingRows, how: dict[str, list[str]]
-) -> None:
-    """Begun and killed, stuck behind something, or of a type that others may know."""
+def test_what_this_instance_may_claim_again_goes_behind_what_is_due(rows: WaitingRows) -> None:
+    """Else what cannot run here for now, or takes the database away, keeps all others out."""
     rows.add("x", due_in=-600.0)
     take(rows)
     rows.add("y", due_in=-60.0)
-    release(rows.connection, "a", [("x", 1)], schema=rows.schema, **{"known": ["effect"], **how})
+    release(rows.connection, "a", [("x", 1)], schema=rows.schema)
     assert ids(take(rows, most=1, order=2)) == ["y"]
 
 

@@ -72,25 +72,6 @@ def test_a_dead_workers_session_that_does_not_end(
     assert claimer.return_pause(time.monotonic()) is None
 
 
-def test_what_goes_back_keeps_its_place_unless_it_is_to_go_behind(
-    stack: Stack, schema: str, rows: WaitingRows
-) -> None:
-    settings = MaintenanceSettings("here", stack.database, schema, stack.redis, "p", {})
-    claimer = Claimer(settings, Reporting(unused, unused, unused, 60), LOG, DeadBackends(LOG))
-    rows.add("unstarted", "stuck", "begun", due_in=-600.0)
-    rows.add("unknown", due_in=-600.0, type="nobody's")
-    rows.query(f"UPDATE {schema}.requests SET created_at = due_at")
-    claim(rows.connection, "here", ClaimRequest(1, 10), schema=schema)
-    claimer.learn(["effect"])
-    claimer.on_frame(ReleaseClaims([("unstarted", 1), ("unknown", 1)], []))
-    claimer.on_frame(ReleaseClaims([("stuck", 1)], [], behind=True))
-    claimer.on_frame(ReleaseClaims([("begun", 1)], [], begun=True))
-    claimer.give_back(rows.connection)
-    found = f"SELECT id FROM {schema}.requests WHERE token IS NULL AND due_at = created_at"
-    assert rows.query(found) == [("unstarted",)]
-    assert rows.query(f"SELECT count(token) FROM {schema}.requests") == [(0,)]
-
-
 def test_nothing_is_claimed_while_leases_cannot_be_renewed(
     stack: Stack, schema: str, rows: WaitingRows
 ) -> None:

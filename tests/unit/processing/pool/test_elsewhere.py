@@ -107,6 +107,6 @@ def test_messages_behind_it_do_not_fill_the_bound(played: Played) -> None:
     pool.submit([record(n, b"a") for n in range(10, 11 + pool.settings.max_in_hand // SHARE)])
     assert played.sent(101.0) == []
     assert pool.may_exceed(101.0)
-    excess = pool.take_behind(101.0)
+    excess = pool.take_excess(101.0)
     assert excess
     assert min(r[OFFSET] for r in excess) > 10, "the oldest stay"

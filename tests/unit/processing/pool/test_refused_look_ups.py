@@ -121,7 +121,7 @@ def test_claimed_rows_behind_it_are_given_back(played: Played) -> None:
     assert tries(played, 100.0, 100.0 + GIVE_BACK_EVERY - 1)
     assert not pool.may_exceed(100.0 + GIVE_BACK_EVERY - 1)
     assert pool.may_exceed(100.0 + GIVE_BACK_EVERY)
-    assert len(pool.take_behind(100.0 + GIVE_BACK_EVERY)) == 1
+    assert len(pool.take_excess(100.0 + GIVE_BACK_EVERY)) == 1
 
 
 def test_at_a_stop_it_is_given_up_as_a_suspect(played: Played) -> None:

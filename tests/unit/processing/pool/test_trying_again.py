@@ -123,7 +123,7 @@ def arrive(played: Played, number: int, records: list[Record], now: float) -> li
     while sent := played.sent(now):
         for worker, chunk, _ in sent:
             played.report(worker, chunk)
-    excess = played.pool.take_behind(now) if played.pool.may_exceed(now) else []
+    excess = played.pool.take_excess(now) if played.pool.may_exceed(now) else []
     assert number >= played.pool.in_hand
     return excess
 
@@ -152,8 +152,8 @@ def test_messages_that_only_a_decoder_reads_stay(played: Played) -> None:
     pool.submit([record(10 + n, b"a") for n in range(bound // 2)])
     played.plan(100.0)
     assert pool.may_exceed(100.0)
-    assert pool.take_behind(100.0, ["topic"]) == []
-    assert pool.take_behind(100.0, ["another"]) != []
+    assert pool.take_excess(100.0, ["topic"]) == []
+    assert pool.take_excess(100.0, ["another"]) != []
 
 
 def test_partitions_whose_messages_stand_behind_them_are_known(played: Played) -> None:
@@ -196,7 +196,7 @@ def test_claimed_rows_behind_them_are_given_back() -> None:
     assert not pool.may_exceed(100.0)
     at = 100.0 + GIVE_BACK_EVERY
     assert pool.may_exceed(at)
-    assert sorted(map(claim_of, pool.take_behind(at))) == sorted(map(claim_of, rows))
+    assert sorted(map(claim_of, pool.take_excess(at))) == sorted(map(claim_of, rows))
     assert (pool.in_hand, len(pool.wants)) == (1, 0)
 
 

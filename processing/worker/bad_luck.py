@@ -15,6 +15,7 @@ from feedback.backoff import Backoff
 from feedback.contract.states import RETRY, State
 from feedback.journal.database_errors import is_lock_race
 from processing.handlers.outcomes import Outcome, Retry, describe, outcome_of, safe_text
+from processing.worker.transaction_ends import CommitRefused
 
 REDO = 10
 """Tries of a chunk that loses a race, before it is halved, and of one request, before it waits."""
@@ -63,7 +64,7 @@ def held_up(error: BaseException, run: int) -> Outcome:
 
 def failed_by(error: BaseException) -> Outcome:
     """The end of a run that `error` kept from its own."""
-    outcome = outcome_of(error)
+    outcome = outcome_of(error.error if isinstance(error, CommitRefused) else error)
     if isinstance(error, ConnectionLostEachTime):
         return replace(outcome, reason=error.reason)
     return outcome

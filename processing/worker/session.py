@@ -19,7 +19,7 @@ from feedback.backend import Backend
 from feedback.journal.backends import end_backends, end_for_good
 from feedback.journal.commits import LIFE, fate_of, number_of
 from feedback.journal.connections import open_connection
-from feedback.journal.database_errors import Outage, outage_of
+from feedback.journal.database_errors import Outage, is_unfit, outage_of
 from feedback.postgres import local_settings, milliseconds
 from processing.worker.database_clock import SECONDS, DatabaseClock
 from processing.worker.failures import Failures
@@ -29,7 +29,7 @@ from processing.worker.leftovers import close_leftovers
 from processing.worker.prepared_statements import PreparedStatements
 from processing.worker.row_settings import PUT_BACK, PUT_BACK_LOCAL, as_made
 from processing.worker.statements import BACK, BEGIN, BOUNDS, MARK, RELEASE, SAVEPOINT, TRY_FOR_GOOD
-from processing.worker.transaction_ends import CommitUnclear, ended_where_missing
+from processing.worker.transaction_ends import CommitRefused, CommitUnclear, ended_where_missing
 
 IN_TRANSACTION, IDLE = pq.TransactionStatus.INTRANS, pq.TransactionStatus.IDLE
 NAME = "oncepool worker"
@@ -239,12 +239,14 @@ class Session:
             self._send(PUT_BACK_LOCAL)
 
     def commit(self) -> None:
-        """Commits. Raises CommitUnclear where nobody can say whether it landed."""
+        """Commits. Raises CommitUnclear where nobody can say whether it landed, CommitRefused."""
         try:
             result = self._send(b"COMMIT")
         except psycopg.Error as error:
             if outage_of(error, connected=not self.lost, committing=True) is Outage.UNCLEAR:
                 raise CommitUnclear(str(error)) from error
+            if is_unfit(error):
+                raise CommitRefused(error) from error
             raise
         self._put_back_for_good()
         if result.command_status != b"COMMIT":

@@ -47,6 +47,17 @@ class CommitUnclear(psycopg.OperationalError):
     others: Others | None = None
 
 
+class CommitRefused(psycopg.ProgrammingError):
+    """COMMIT failed for want of a right, a table or a column.
+
+    The journal's rows were written by then: it is a deferred trigger of the user's that lacks it.
+    """
+
+    def __init__(self, error: psycopg.Error) -> None:
+        super().__init__(str(error))
+        self.error = error
+
+
 class Broken(Exception):
     """The transaction is gone; it went while one of these requests ran."""
 

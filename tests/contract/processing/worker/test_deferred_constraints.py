@@ -8,7 +8,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from processing import App, Reject, Request
+from processing import App, Reject, Request, RetryPolicy
 from stack import Stack
 from tests.support.executor import Bench
 
@@ -27,7 +27,14 @@ CREATE TABLE {s}.slow (seconds float);;
 CREATE FUNCTION {s}.rest() RETURNS trigger LANGUAGE plpgsql AS
 $$ BEGIN PERFORM pg_sleep(NEW.seconds); RETURN NULL; END $$;;
 CREATE CONSTRAINT TRIGGER rests AFTER INSERT ON {s}.slow
-DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {s}.rest()
+DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {s}.rest();;
+CREATE SEQUENCE {s}.firings;;
+CREATE TABLE {s}.late (code text);;
+CREATE FUNCTION {s}.fail_late() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+IF nextval('{s}.firings') % 2 = 0 THEN RAISE 'not at COMMIT' USING ERRCODE = NEW.code; END IF;
+RETURN NULL; END $$;;
+CREATE CONSTRAINT TRIGGER fails_late AFTER INSERT ON {s}.late
+DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {s}.fail_late()
 """
 
 
@@ -56,6 +63,14 @@ def bench(stack: Stack, schema: str) -> Iterator[Bench]:
     app.handler("rest")(rest)
     app.handler("sent rest", pipeline=True)(rest)
     app.handler("outside", effect="external", timeout=0.3)(rest)
+
+    def late(payload: str, tx: psycopg.Cursor[Any]) -> None:
+        """Its trigger finds nothing wrong at the segment's end, and fails at COMMIT."""
+        tx.execute(f"INSERT INTO {schema}.late VALUES (%s)", [payload])
+
+    app.handler("late")(late)
+    listed = psycopg.errors.UndefinedTable
+    app.handler("late again", retries=RetryPolicy(attempts=2, base=60, on=(listed,)))(late)
 
     @app.batch_handler("rest together")
     def rest_together(requests: list[Request[float]], tx: psycopg.Cursor[Any]) -> list[None]:
@@ -129,3 +144,31 @@ def test_a_call_whose_trigger_hangs_is_in_doubt_and_its_worker_lives(bench: Benc
     assert bench.query(f"SELECT seconds FROM {bench.schema}.slow") == [(0.1,)]
     [(error,)] = bench.query(f"SELECT error FROM {bench.schema}.requests WHERE id = 'hangs'")
     assert "statement timeout" in error
+
+
+@pytest.mark.parametrize("code", ["42P01", "42703", "42501", "3F000", "53100", "P0001"])
+def test_what_a_trigger_lacks_at_commit_is_the_end_of_its_request_alone(
+    bench: Bench, code: str
+) -> None:
+    """Whatever that is: the journal lacks nothing, as its rows were written by then."""
+    report = bench.run(
+        bench.record("a", "order", {}), bench.record("bad", "late", code),
+        bench.record("b", "order", {}),
+    )  # fmt: skip
+    assert (report.database_up, report.returned, report.unclear) == (True, [], [])
+    done = ("done", "ok")
+    assert bench.rows() == {"a": done, "bad": ("failed", "handler_error"), "b": done}
+    assert column(bench, "child") == ["a", "b"]
+    assert bench.query(f"SELECT code FROM {bench.schema}.late") == []
+    [told] = [status for status in bench.statuses if status["id"] == "bad"]
+    assert told["code"] == "handler_error"
+    assert "not at COMMIT" in told["error"]
+
+
+def test_a_policy_knows_what_failed_at_commit_by_its_own_exception(bench: Bench) -> None:
+    bench.run(bench.record("listed", "late again", "42P01"), bench.record("a", "order", {}))
+    bench.run(bench.record("other", "late again", "42703"))
+    waiting, dead = ("waiting", "handler_error"), ("dead", "handler_error")
+    assert bench.rows() == {"listed": waiting, "a": ("done", "ok"), "other": dead}
+    [(error,)] = bench.query(f"SELECT error FROM {bench.schema}.requests WHERE id = 'listed'")
+    assert error.startswith("UndefinedTable: not at COMMIT")

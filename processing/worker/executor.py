@@ -280,6 +280,8 @@ class Executor:
         run again.
         """
         self._log.error("database away", error=safe_text(away), requests=len(tasks))
+        chunk.clear()
+        self._outages.rest()
         self._session.drop()
         chunk.database_up = False
         if chunk.suspect is None:

@@ -24,7 +24,7 @@ from processing.worker.session import Session
 PATIENCE = 1.0
 """Seconds in which a connection is tried for again."""
 FIRST_PAUSE, LONGEST_PAUSE = 0.05, 2.0
-"""Seconds between two tries of what is to outlast an outage."""
+"""Seconds between two tries of what is to outlast an outage, or comes back again and again."""
 REDO_PAUSE = 0.5
 """Seconds, at most, between two tries of what loses its connection."""
 HASTE = 1.0
@@ -53,6 +53,9 @@ class Outages:
         self._log = log
         self._losses = 0
         """Connections lost since something was committed."""
+        self._refusals = 0
+        """Chunks that could not be journaled since then, on a connection that stands."""
+        self._rests = Backoff(FIRST_PAUSE, LONGEST_PAUSE, random.random)
         self.refused = False
         """The last thing heard is that the server takes no writes, or the journal is of no use."""
 
@@ -90,7 +93,19 @@ class Outages:
 
     def committed(self) -> None:
         """Something was committed: all is well."""
-        self._losses = 0
+        self._losses = self._refusals = 0
+
+    def rest(self) -> None:
+        """Before a chunk is given back as the database is away: pauses where that is so each time.
+
+        It comes at once where a probe finds all well, as of a column that is gone. Not the first
+        time, nor without a connection: to try for one has taken its time.
+        """
+        if self._session.lost:
+            return
+        if self._refusals:
+            STOPPING.wait(self._rests.after(self._refusals))
+        self._refusals += 1
 
     def survive(self, error: psycopg.Error, *, journals: bool = True) -> bool:
         """Rolls back after an error outside of COMMIT; True where all that was open is done again.

@@ -17,6 +17,7 @@ from feedback.client.kafka_log import OutageLog
 from feedback.client.message import KafkaMessage
 from feedback.client.pending import Submission
 from feedback.client.producer import LastingProducer
+from feedback.client.unreported import Report, Unreported
 from feedback.client.untold_failures import UntoldFailures
 from feedback.errors import (
     ClientClosed,
@@ -44,8 +45,6 @@ if TYPE_CHECKING:
 # Called in the thread that serves the producer, when the broker has confirmed a request for the
 # first time, to mark it as delivered, or when it has failed before that.
 Reported = Callable[[Submission], None]
-_Report = Callable[[confluent_kafka.KafkaError | None, object], None]
-"""What librdkafka calls with what became of one message."""
 
 _ROOM: Final = 0.1
 _TAKEN_BACK: Final = (
@@ -79,9 +78,7 @@ class Deliveries:
         self._failures = UntoldFailures()
         self._waking = threading.RLock()
         self._wakes: list[Callable[[], None]] = []  # guarded by _waking: of who waits for room
-        self._unreported: dict[_Report, GuardedProducer[PlainProducer]] = {}
-        """By which each was sent. Others may send with a producer that was handed over, too."""
-        self._served = producer.current  # of the thread
+        self._unreported = Unreported(producer.current)
         self._thread = DeliveryThread(producer, self._on_their_way, self._reap, self._give_up)
 
     def send(self, message: KafkaMessage, submission: Submission, timeout: float) -> None:
@@ -119,7 +116,7 @@ class Deliveries:
             with self._lock:
                 if self._closed:
                     raise ClientClosed
-                self._unreported[report] = producer
+                self._unreported.add(report, producer)
                 try:
                     producer.produce(
                         message.topic,
@@ -130,7 +127,7 @@ class Deliveries:
                         on_delivery=report,
                     )
                 except BaseException:
-                    self._unreported.pop(report, None)
+                    self._unreported.pop(report)
                     raise
         except BufferError:
             return False
@@ -205,7 +202,7 @@ class Deliveries:
         submission: Submission,
         producer: GuardedProducer[PlainProducer],
         span: SendSpan | None,
-    ) -> _Report:
+    ) -> Report:
         """What is called with what became of one message: once, and a second time in vain."""
         first = [True]  # taken by who comes first, of any thread
 
@@ -223,7 +220,7 @@ class Deliveries:
                 cause = None if error is None else _reported(message, error, producer, taken=taken)
                 self._report(submission, cause)
             finally:
-                self._unreported.pop(report, None)  # now a flush finds its failure
+                self._unreported.pop(report)  # now a flush finds its failure
 
         return report
 
@@ -231,20 +228,9 @@ class Deliveries:
         return min(len(self._unreported), len(self._producer.current.handle))
 
     def _reap(self) -> None:
-        """Ends what no report will come of. Runs in the thread that serves the producer.
-
-        What a replaced producer still had has failed with it. One that has less on its way than is
-        left here was told to report errors alone, and has delivered the others: the oldest, say.
-        """
+        """Ends what no report will come of. Runs in the thread that serves the producer."""
         with self._lock:  # nobody is about to produce what stands there
-            current, lost = self._producer.current, list[_Report]()
-            if current is not self._served:
-                self._served = current
-                lost = [report for report, by in self._unreported.items() if by is not current]
-            # In this order, as other threads may serve it meanwhile.
-            elif (silent := -len(current.handle) + len(self._unreported)) > 0:
-                for report in tuple(self._unreported)[:silent]:
-                    self._unreported.pop(report, None)
+            lost = self._unreported.reap(self._producer.current)
         for report in lost:
             report(confluent_kafka.KafkaError(_TAKEN_BACK[0]), None)
 
@@ -257,7 +243,7 @@ class Deliveries:
         if self._producer.lasts:
             self._producer.current.purge()
             return
-        for report in tuple(self._unreported):
+        for report in self._unreported.all():
             report(_GIVEN_UP, None)
 
     def _report(self, submission: Submission, cause: str | None) -> None:

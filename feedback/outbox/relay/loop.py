@@ -271,7 +271,6 @@ class AnswerLoop(ReadingLoop):
         self._ask_at = 0.0
 
     def _step(self, connection: Connection) -> None:
-        began = time.monotonic()
         try:
             more = self._settling.page(connection, self._pace.young)
             if not more:
@@ -283,12 +282,11 @@ class AnswerLoop(ReadingLoop):
             self._answered()  # has told what to ask for, and would take what came
             self._unread(str(error), f"statuses can't be read: {error}")
             return
-        now = time.monotonic()
-        self._pace.looked(now - began)
+        self._pace.looked(self._settling.worked)
         self._answered()
         self._is_read()
         if not more:
-            self._pause(self._pace.ended(now))
+            self._pause(self._pace.ended(time.monotonic()))
 
     def _ask(self, now: float) -> None:
         """Where no row waits for an answer, nothing else is read. Raises StoreUnavailable."""

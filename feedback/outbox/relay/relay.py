@@ -138,10 +138,11 @@ class Relay:
         if self._state in (_State.NEW, _State.FORKED):
             return True
         self._state = _State.CLOSED
-        for loop in self._loops:
+        loops = self._loops  # start() may make others meanwhile
+        for loop in loops:
             loop.stop()
         end = time.monotonic() + timeout
-        joined = [loop.join(max(0.0, end - time.monotonic())) for loop in self._loops]
+        joined = [loop.join(max(0.0, end - time.monotonic())) for loop in loops]
         if all(joined) and self._state is _State.CLOSED:  # and not begun anew meanwhile
             self._state = _State.ENDED
         return all(joined)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Final
@@ -23,7 +24,7 @@ from feedback.outbox.relay.answers import (
 )
 from feedback.outbox.relay.records import LeftOut, as_status, key_of
 from feedback.outbox.relay.statuses import StatusReader
-from feedback.outbox.relay.transactions import LOCK, transaction
+from feedback.outbox.relay.transactions import LOCK, STATEMENT, transaction
 from feedback.outbox.relay.window import TOO_LATE, window_values
 from feedback.outbox.relay.writing import FindingsWriter, Written
 from feedback.postgres import Connection
@@ -113,6 +114,10 @@ class Settling:
         """The last row of the pass so far; its time as the database has it, which may be any."""
         self.locked: frozenset[RequestKey] = frozenset()
         """Of the last records: those that wait for whoever has locked their rows."""
+        self._patience = LOCK
+        """Seconds to wait for the next turn."""
+        self.worked = 0.0
+        """Seconds that the last page took from its turn on."""
         self.ended = 0
         """Ends that were written here."""
         self.again = 0
@@ -132,11 +137,12 @@ class Settling:
         is raised: with the same rows, or behind them where they could not be written.
         Raises AnswersBusy, StoreUnavailable, psycopg.Error.
         """
-        with transaction(connection, LOCK):
+        with transaction(connection, self._patience):
             now = self._turn(connection)
+            began = time.monotonic()
             rows = self._rows(connection, young)
             if not rows or self._statuses is None:
-                self._place = None
+                self._place, self.worked = None, 0.0
                 return False
             statuses = self._statuses.read([row.id for row, _ in rows])
             judged = rows[: len(statuses)]
@@ -145,6 +151,7 @@ class Settling:
             self._place = None if whole else (at, last.seq)
             found = judge([row for row, _ in judged], statuses, self._policy, now)
             written = self._writer.write(connection, found)
+        self.worked = time.monotonic() - began
         self._tell(written)
         self._tell_locked(written, {row.seq: row.id for row, _ in judged})
         return not whole
@@ -195,13 +202,16 @@ class Settling:
         """Waits until nobody else writes answers: the time then.
 
         In a queue with all others, of this relay and of any: who would only try finds another one
-        there each time, where records come in all the time.
+        there each time, where records come in all the time. Whoever leaves the queue stands at its
+        end again, and waits for longer.
         """
         found: list[tuple[object, datetime]]
         try:
             found = connection.execute(_LOCK, [self._lock]).fetchall()
         except psycopg.errors.LockNotAvailable as error:
+            self._patience = min(STATEMENT, 2 * self._patience)
             raise AnswersBusy from error
+        self._patience = LOCK
         return found[0][1]
 
     def _rows_of(self, connection: Connection, told: Mapping[RequestKey, Result]) -> list[SentRow]:

@@ -95,3 +95,19 @@ def test_a_pass_goes_on_where_others_have_kept_it_waiting_for_too_long(
     assert asked.settling.ended == 0
     assert asked.settling.page(asked.connection)
     assert asked.settling.ended == 1
+
+
+def test_whoever_has_waited_in_vain_waits_for_longer(
+    asked: Asked, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who leaves a queue that is longer than the wait never comes to its head."""
+    monkeypatch.setattr(settling, "LOCK", 0.1)
+    own = Settling(asked.outbox.schema, "default", asked.store, POLICY, inbox=False)
+    with psycopg.connect(asked.outbox.url) as other:
+        other.execute("SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))", [own._lock])
+        for _ in range(3):
+            with pytest.raises(settling.AnswersBusy):
+                own.page(asked.connection)
+        assert own._patience == 8 * 0.1
+    assert own.page(asked.connection)
+    assert own._patience == 0.1

@@ -39,6 +39,9 @@ class Pages:
     """Rows of one page, which fails between two times."""
 
     ended = again = 0
+    worked = 0.01
+    waits = False
+    """For its turn, before each page."""
 
     def __init__(self, clock: Clock, fail: Callable[[Clock], Exception]) -> None:
         self._clock = clock
@@ -51,7 +54,7 @@ class Pages:
         first, end = self.fails
         if first <= self._clock.now < end:
             raise self._fail(self._clock)
-        self._clock.wait(0.01)
+        self._clock.wait(3.0 if self.waits else self.worked)
         self.looked.append((self._clock.now, young is None))
         return False
 
@@ -88,3 +91,19 @@ def test_what_a_pass_has_waited_for_makes_no_rest_longer(
     assert times[0] < back + 40  # as long as a store that is away is not asked
     for seen, most in ((times, 1.0), (wholes, 6.0)):
         assert max(b - a for a, b in zip(seen, [*seen[1:], clock.now], strict=True)) < most
+
+
+def test_what_a_page_has_waited_for_its_turn_makes_no_rest_longer(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    clock = Clock()
+    monkeypatch.setattr(loop, "time", clock)
+    pages = Pages(clock, store_away)
+    pages.waits = True
+    reader = AnswerLoop("", "default", MemoryStatusStore(), cast("Settling", pages))
+    monkeypatch.setattr(reader, "_stop", clock)
+    end = clock.now + 60
+    while clock.now < end:
+        reader._step(NOTHING)
+    wholes = [at for at, all_ in pages.looked if all_]
+    assert max(b - a for a, b in zip(wholes, [*wholes[1:], clock.now], strict=True)) < 12

@@ -84,4 +84,16 @@ class Replaced:
     reason: str
 
 
-Action: TypeAlias = Spawn | Send | Signal | NoWorkerStarts | Tell | Died | Unended | Replaced
+@dataclass(frozen=True, slots=True)
+class StartsPaused:
+    """No worker is started for a while, though one is missing; for the log."""
+
+    seconds: float
+    deaths: int
+    """One after the other, which is why."""
+    ready: int
+    """Workers that are there."""
+
+
+ForLog: TypeAlias = Died | Unended | Replaced | StartsPaused
+Action: TypeAlias = Spawn | Send | Signal | NoWorkerStarts | Tell | ForLog

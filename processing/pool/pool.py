@@ -274,7 +274,8 @@ class Pool:
             return []
         self._trying_again.left_by(number, worker.backends)
         left = left_by(worker, running, now, cause, self.token)
-        self.crew.respawn.died(now, blamed=bool(left.blamed))
+        # Who was told to end a request died of it also where nobody can tell which it was.
+        self.crew.respawn.died(now, blamed=bool(left.blamed) or worker.terminated is not None)
         self.costs.killed(left.blamed)
         for chunk, suspects in left.chunks:
             self.lanes.put_back(chunk, suspects)

@@ -8,7 +8,16 @@ from typing import Any
 
 from processing.ipc.frames import UNUSABLE, LimitsFound
 from processing.logs import BoundLogger
-from processing.pool.actions import Action, Died, Replaced, Send, Signal, Unended
+from processing.pool.actions import (
+    Action,
+    Died,
+    ForLog,
+    Replaced,
+    Send,
+    Signal,
+    StartsPaused,
+    Unended,
+)
 from processing.pool.at_work import AtWork
 from processing.pool.running import facts_of, request_id
 from processing.stuck_sessions import ADVICE, NAMED
@@ -37,14 +46,20 @@ class PoolLog:
         if sent == signal.SIGKILL:
             self._kills[number] = reason
 
-    def leaves(self, action: Died | Unended | Replaced) -> None:
-        """A worker died with work in hand, or its session does not end, or it is to be replaced."""
-        if isinstance(action, Replaced):
-            self._log.info("replacing a worker", worker=action.worker, why=action.reason)
-        elif isinstance(action, Unended):
-            self.unended(action)
-        else:
-            self.died(action)
+    def tell(self, action: ForLog) -> None:
+        """What the pool wants to be known."""
+        match action:
+            case Replaced(worker, reason):
+                self._log.info("replacing a worker", worker=worker, why=reason)
+            case StartsPaused(seconds, deaths, ready):
+                self._log.warning(
+                    "workers died one after the other: none is started for a while",
+                    seconds=seconds, deaths=deaths, ready=ready,
+                )  # fmt: skip
+            case Unended():
+                self.unended(action)
+            case Died():
+                self.died(action)
 
     def unended(self, stays: Unended) -> None:
         """A dead worker's session is still there."""

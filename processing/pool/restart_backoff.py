@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Final, NamedTuple
+
 from feedback.backoff import Backoff
 
 FREE = 3
@@ -11,8 +13,10 @@ BASE, CAP = 0.5, 30.0
 BLAMED_CAP = 2.0
 """Seconds: the longest delay after a death that a request is to blame for. That one is dead after
 its second worker, and the others should not wait for long; but where all of them kill, this leaves
-time to see it.
+time to see it. They are counted by themselves: they say nothing of whether workers can live.
 """
+TOLD_FROM: Final = 2.0
+"""Seconds: the shortest pause that is worth a line in the log."""
 REFUSED = (
     "{} in a row could not be started, as the system refused it ({}): it is out of processes,"
     " descriptors or memory, or has too low a limit of them"
@@ -24,15 +28,40 @@ MOST_FAILED_STARTS = 5
 _PAUSES = Backoff(BASE, CAP)
 
 
+class _Streak:
+    """Deaths of one sort, one after the other."""
+
+    def __init__(self, longest: float) -> None:
+        self._longest = longest
+        self._last = float("-inf")
+        self.deaths = 0
+
+    def died(self, now: float) -> float:
+        """One more; returns the seconds that it costs."""
+        if now - self._last > QUIET:
+            self.deaths = 0
+        self.deaths += 1
+        self._last = now
+        past = self.deaths - FREE
+        return min(self._longest, _PAUSES.after(past)) if past > 0 else 0.0
+
+
+class StartPause(NamedTuple):
+    """No worker is started for so many seconds, after so many deaths in a row."""
+
+    seconds: float
+    deaths: int
+
+
 class RestartBackoff:
     """Delays that double while workers die one after the other; no loop where none can start."""
 
     def __init__(self, died: str) -> None:
         """`died`: what ends as nobody knows why it can't be started, after "5 ..."."""
         self._died = self._why = died
-        self._deaths = 0
-        self._last = float("-inf")
+        self._blamed, self._others = _Streak(BLAMED_CAP), _Streak(CAP)
         self._not_before = float("-inf")
+        self._untold: StartPause | None = None
         self._failed_starts = 0
         self.started_once = False
         """One has started well since the beginning."""
@@ -47,14 +76,17 @@ class RestartBackoff:
         self.started_once = True
 
     def died(self, now: float, *, blamed: bool = False) -> None:
-        """A worker died; `blamed`: it is known of which request."""
-        if now - self._last > QUIET:
-            self._deaths = 0
-        self._deaths += 1
-        self._last = now
-        if self._deaths > FREE:
-            longest = BLAMED_CAP if blamed else CAP
-            self._not_before = now + min(longest, _PAUSES.after(self._deaths - FREE))
+        """A worker died; `blamed`: of a request."""
+        streak = self._blamed if blamed else self._others
+        pause = streak.died(now)
+        if now + pause > self._not_before:
+            self._not_before = now + pause
+            self._untold = StartPause(pause, streak.deaths) if pause >= TOLD_FROM else None
+
+    def take_untold(self) -> StartPause | None:
+        """The pause that has begun, once, where it is worth telling."""
+        pause, self._untold = self._untold, None
+        return pause
 
     def failed(self, now: float, why: str | None = None) -> None:
         """A worker died before it was ready; `why`: as `died`, where more is known."""

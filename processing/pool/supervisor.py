@@ -34,14 +34,11 @@ from processing.ipc.progress import Running
 from processing.logs import BoundLogger
 from processing.pool.actions import (
     Action,
-    Died,
     NoWorkerStarts,
-    Replaced,
     Send,
     Signal,
     Spawn,
     Tell,
-    Unended,
 )
 from processing.pool.at_work import AtWork
 from processing.pool.backlog import Backlog
@@ -255,8 +252,8 @@ class Supervisor:
                     self.fatal = self.fatal or message
                 case Tell(frame):
                     self.maintenance.send(frame)
-                case Replaced() | Died() | Unended():
-                    self._pool_log.leaves(action)
+                case _:
+                    self._pool_log.tell(action)
 
     def _signal(self, action: Signal) -> None:
         if not self._processes.still(action):

@@ -15,7 +15,7 @@ from feedback.backend import Backend
 from feedback.contract.states import SHUTDOWN
 from processing.ipc.frames import CancelAsked, Stop
 from processing.ipc.progress import Running
-from processing.pool.actions import Action, NoWorkerStarts, Send, Signal, Spawn
+from processing.pool.actions import Action, NoWorkerStarts, Send, Signal, Spawn, StartsPaused
 from processing.pool.chunk import Chunk
 from processing.pool.deadlines import cancel, note_terminated, overdue, recall
 from processing.pool.restart_backoff import REFUSED, RestartBackoff
@@ -130,6 +130,8 @@ class Workers:
             actions.append(Spawn(self._next))
             self._next += 1
             missing -= 1
+        if missing > 0 and (pause := self.respawn.take_untold()) is not None:
+            actions.append(StartsPaused(*pause, ready=len(self.serving)))
         return actions
 
     def database(self, *, up: bool, turned_away: bool) -> None:

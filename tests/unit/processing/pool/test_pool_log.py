@@ -1,10 +1,11 @@
-"""What the log says of limits and of the database."""
+"""What the log says of workers, limits and the database."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from processing.ipc.frames import LimitsFound
+from processing.pool.actions import StartsPaused
 from processing.pool.pool_log import PoolLog
 
 
@@ -19,6 +20,9 @@ class Lines:
 
     def debug(self, text: str, **facts: Any) -> None:
         self.kept.append(("debug", text, facts))
+
+    def warning(self, text: str, **facts: Any) -> None:
+        self.kept.append(("warning", text, facts))
 
     def error(self, text: str, **facts: Any) -> None:
         self.kept.append(("error", text, facts))
@@ -65,3 +69,10 @@ def test_what_was_never_reached_is_not_reached_again() -> None:
         "database away: intake stops until it is reached again",
         "database reached again: intake opens",
     ]
+
+
+def test_that_no_worker_is_started_for_a_while_is_a_warning() -> None:
+    lines = Lines()
+    PoolLog(lines).tell(StartsPaused(8.0, 8, ready=1))  # type: ignore[arg-type]
+    text = "workers died one after the other: none is started for a while"
+    assert lines.kept == [("warning", text, {"seconds": 8.0, "deaths": 8, "ready": 1})]

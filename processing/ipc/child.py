@@ -51,6 +51,8 @@ class Child:
                 )
             undo.pop_all()
         self.pid = self._process.pid
+        self._sent: set[int] = set()
+        """Signals that it was sent from here."""
         _ours.add(self.pid)
         self.sentinel = _sentinel(self.pid)
         """A descriptor that is readable once the process has ended; None where there is none."""
@@ -73,6 +75,7 @@ class Child:
         Not by Popen, which would reap one that has just died: then its group could not be ended.
         """
         if self._process.returncode is None:  # a pid that was reaped may be another's
+            self._sent.add(number)
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
@@ -102,6 +105,12 @@ class Child:
             known = -code in set(signal.Signals)
             return f"signal {signal.Signals(-code).name if known else -code}"
         return f"exit code {code}"
+
+    @property
+    def was_ended_here(self) -> bool:
+        """Whether a signal that it was sent from here has ended the process."""
+        code = self._process.returncode
+        return code is not None and -code in self._sent
 
     def close(self) -> None:
         """Lets go of what belonged to the process, after it has ended."""

@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 
 from processing.ipc.channel import ChannelClosed, WrongFrame
 from processing.ipc.child import Child, reap_orphans
-from processing.ipc.frames import Frame, ToWorker
+from processing.ipc.frames import CannotServe, Frame, Stop, ToWorker
 from processing.ipc.progress import Running
 from processing.logs import BoundLogger
 from processing.pool.actions import Signal
@@ -41,6 +41,8 @@ class WorkerProcesses:
         self._on_end = on_end
         self._log = log
         self._children: dict[int, Child] = {}
+        self._expected: dict[int, str] = {}
+        """How those end that were told to stop, or have said why they can't serve."""
         self._is_init = os.getpid() == 1
 
     def __len__(self) -> int:
@@ -94,6 +96,8 @@ class WorkerProcesses:
     def send(self, number: int, frame: ToWorker) -> None:
         """Sends a frame; a dead process's is lost: its end says so."""
         channel = self._children[number].channel
+        if isinstance(frame, Stop):
+            self._expected[number] = "exit code 0"
         try:
             channel.send(frame)
         except ChannelClosed:
@@ -131,7 +135,7 @@ class WorkerProcesses:
                     self._listen(number, selectors.EVENT_READ)
             if mask & selectors.EVENT_READ:
                 for frame in child.channel.receive():
-                    self._on_frame(number, frame)
+                    self._heard(number, frame)
         except ChannelClosed:
             self._selector.unregister(child.channel)
         except WrongFrame as error:
@@ -140,6 +144,11 @@ class WorkerProcesses:
                             error=str(error))  # fmt: skip
             self._selector.unregister(child.channel)
             child.signal(signal.SIGKILL)
+
+    def _heard(self, number: int, frame: Frame) -> None:
+        if isinstance(frame, CannotServe):
+            self._expected[number] = "exit code 1"
+        self._on_frame(number, frame)
 
     def _listen(self, number: int, events: int) -> None:
         channel = self._children[number].channel
@@ -152,7 +161,7 @@ class WorkerProcesses:
         # Everything it sent counts, before its chunks are judged.
         with contextlib.suppress(WrongFrame):
             for frame in child.channel.drain():
-                self._on_frame(number, frame)
+                self._heard(number, frame)
         child.end_group()
         child.wait(1.0)
         del self._children[number]
@@ -163,5 +172,7 @@ class WorkerProcesses:
         slot = child.slot
         running = None if slot is None else slot.read() or slot.stage.read()
         child.close()
-        self._log.info("worker ended", worker=number, cause=child.cause)
+        expected = self._expected.pop(number, None) == child.cause or child.was_ended_here
+        log = self._log.info if expected else self._log.warning
+        log("worker ended", worker=number, cause=child.cause)
         self._on_end(number, child.cause, running)

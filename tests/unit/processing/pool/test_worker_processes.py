@@ -16,9 +16,19 @@ import pytest
 
 from processing.ipc import child
 from processing.ipc.child import Child
-from processing.logs import get_logger
+from processing.ipc.frames import Stop
 from processing.pool import worker_processes
 from processing.pool.worker_processes import WorkerProcesses
+
+
+class Lines:
+    """A log that keeps its levels and lines."""
+
+    def __init__(self) -> None:
+        self.kept: list[tuple[str, str]] = []
+
+    def __getattr__(self, level: str) -> Callable[..., None]:
+        return lambda text, **_: self.kept.append((level, text))
 
 
 class Watched:
@@ -26,10 +36,11 @@ class Watched:
 
     def __init__(self, selector: selectors.BaseSelector) -> None:
         self.ends: list[Any] = []
+        self.log = Lines()
         self._selector = selector
         self.processes = WorkerProcesses(
             {}, selector, on_frame=lambda *_: None, on_end=lambda *end: self.ends.append(end),
-            log=get_logger("test"),
+            log=self.log,  # type: ignore[arg-type]
         )  # fmt: skip
 
     def wait(self, each: Callable[[], object] = lambda: None) -> None:
@@ -106,3 +117,54 @@ def test_what_a_worker_has_started_ends_with_it_though_a_signal_comes_after_its_
     assert select.select([alive], [], [], 20)[0], "its child lives on"
     assert os.read(alive, 1) == b""
     os.close(alive)
+
+
+ENDS = """
+import os, signal, socket, sys
+from processing.ipc.channel import BlockingChannel
+from processing.ipc.frames import CannotServe
+signal.alarm(200)
+channel = BlockingChannel(socket.socket(fileno=int(sys.argv[2])))
+channel.receive()
+{does}
+"""
+TOLD = "channel.receive()\n"
+
+
+def killed_by_another(processes: WorkerProcesses) -> None:
+    os.kill(processes.pid(0), signal.SIGKILL)
+
+
+def told_and_killed_by_another(processes: WorkerProcesses) -> None:
+    processes.send(0, Stop())
+    killed_by_another(processes)
+
+
+@pytest.mark.parametrize(
+    "does, asked, level",
+    [
+        ("signal.pause()", killed_by_another, "warning"),
+        ("signal.pause()", told_and_killed_by_another, "warning"),
+        ("os._exit(3)", None, "warning"),
+        ("os._exit(0)", None, "warning"),
+        (TOLD + "os._exit(3)", lambda processes: processes.send(0, Stop()), "warning"),
+        (TOLD + "os._exit(0)", lambda processes: processes.send(0, Stop()), "info"),
+        ("signal.pause()", lambda processes: processes.signal(0, signal.SIGTERM), "info"),
+        ("signal.pause()", lambda processes: processes.signal(0, signal.SIGKILL), "info"),
+        ("channel.send(CannotServe('no')); os._exit(1)", None, "info"),
+    ],
+)
+def test_an_end_that_nobody_here_asked_for_is_a_warning(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    does: str,
+    asked: Callable[[WorkerProcesses], None] | None,
+    level: str,
+) -> None:
+    (tmp_path / "ends.py").write_text(ENDS.format(does=does))
+    monkeypatch.chdir(tmp_path)
+    with watched("ends", monkeypatch) as worker:
+        if asked is not None:
+            asked(worker.processes)
+        worker.wait()
+    assert worker.log.kept == [(level, "worker ended")]

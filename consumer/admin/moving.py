@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import closing
 from datetime import datetime
 from typing import NamedTuple, Self
 
@@ -16,7 +17,7 @@ from feedback.journal.connections import Connection
 from feedback.operations.explanations import Refusal
 from feedback.operations.request_actions import By, Moved, TransitionOutcome
 from feedback.operations.request_reads import Row, matches
-from feedback.status.status import StatusWrite
+from feedback.status.status import Status, StatusWrite
 from feedback.status.store import StatusStore
 
 Transition = Callable[[Connection, Sequence[str]], TransitionOutcome]
@@ -110,20 +111,40 @@ def is_running(one: Row) -> str:
     )
 
 
-def explain_running(settings: Settings, refused: Sequence[Refusal]) -> list[Refusal]:
-    """The same refusals; of ids that the journal does not know it is said where they run."""
-    if all(one.state is not None for one in refused):
+def explain_unjournaled(settings: Settings, refused: Sequence[Refusal]) -> list[Refusal]:
+    """The same refusals; of ids that the journal does not know, where they run or how they stand.
+
+    Redis says so: there are requests that have no row yet, or never get one.
+    """
+    names = [one.id for one in refused if one.state is None]
+    if not names or not settings.redis_url:
         return list(refused)
+    known: dict[str, Refusal] = {}
     try:
-        at_work = {one["request_id"]: one for one in running_now(settings)}
+        with closing(store_of(settings)) as store:
+            for name, status in zip(names, store.read(names), strict=True):
+                if status is not None and not status.of_no_request:
+                    known[name] = Refusal(name, status.state, _without_row(status))
+        for one in running_now(settings):
+            said = f"{is_running(one)}; it can't be moved now"
+            known[one["request_id"]] = Refusal(one["request_id"], State.RUNNING, said)
     except StoreUnavailable:
         return list(refused)
-    return [
-        Refusal(one.id, State.RUNNING, f"{is_running(at_work[one.id])}; it can't be moved now")
-        if one.state is None and one.id in at_work
-        else one
-        for one in refused
-    ]
+    return [known.get(one.id, one) if one.state is None else one for one in refused]
+
+
+def _without_row(status: Status) -> str:
+    """Why it can't be moved as its status says it stands."""
+    said = "as its status says, and has no row in the journal"
+    if not status.settled:
+        return (
+            f"is {status.state}, {said} yet: it is on its way, or queued in an instance, and can be"
+            " moved once it waits or runs; look at it again"
+        )
+    ended = f"is {status.state}/{status.code}, {said}"
+    if status.state is State.FAILED:
+        return f"{ended}; send it again with the same id to have it run"
+    return f"{ended} to be moved: it has ended"
 
 
 def end_running(

@@ -16,7 +16,7 @@ from consumer.admin.moving import (
     Ending,
     Transition,
     end_running,
-    explain_running,
+    explain_unjournaled,
     wants_results,
 )
 from consumer.commands.operator import (
@@ -234,7 +234,7 @@ def _move(
             mover(ids, moves=moves)
             if ending is not None and moves.refused:
                 _end(ending, moves, mover)
-    moves.refused = explain_running(settings, moves.refused)
+    moves.refused = explain_unjournaled(settings, moves.refused)
     report(moves, doing, json=json)
 
 

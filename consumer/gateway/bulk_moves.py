@@ -13,12 +13,14 @@ from consumer.admin.moving import (
     Transition,
     as_row,
     end_running,
+    explain_unjournaled,
     wants_results,
 )
 from consumer.config.settings import Settings
 from consumer.gateway.database import DatabaseThreads
 from consumer.gateway.running_ends import MOVE_WITHIN, RunningEnds, Stopped, never
 from consumer.gateway.status_news import StatusNews
+from feedback.client.event_loop import in_thread
 from feedback.contract.states import State
 from feedback.errors import OncepoolError
 from feedback.journal.connections import Connection
@@ -103,6 +105,8 @@ class JournalBulkMover:
                 break
         if ending is not None and action == "cancel" and outcome.refused and not outcome.problem:
             await self._end_running(outcome, move, by, ending)
+        if any(one.state is None for one in outcome.refused):
+            outcome.refused = await in_thread(explain_unjournaled, self._settings, outcome.refused)
         log.info("requests moved", action=action, who=by.who, why=by.why, problem=outcome.problem,
                  moved=len(outcome.rows), refused=len(outcome.refused),
                  unsure=len(outcome.unsure), untried=len(outcome.untried))  # fmt: skip

@@ -13,7 +13,7 @@ from consumer.admin.moving import (
     Ending,
     as_row,
     end_running,
-    explain_running,
+    explain_unjournaled,
     wants_results,
 )
 from consumer.config.settings import Settings
@@ -242,10 +242,10 @@ class JournalOperator:
         return answer
 
     def _explained(self, answer: OperatorAnswer) -> OperatorAnswer:
-        """Of an id that the journal does not know it is said where it runs."""
+        """Of an id that the journal does not know it is said where it runs, or how it stands."""
         if answer.refusal is None or answer.late:
             return answer
-        return OperatorAnswer(refusal=explain_running(self._settings, [answer.refusal])[0])
+        return OperatorAnswer(refusal=explain_unjournaled(self._settings, [answer.refusal])[0])
 
     def _cancelling(self, id: str, by: By) -> Callable[[Connection], TransitionOutcome]:
         return lambda c: actions.cancel(c, [id], by, schema=self._schema, results=self._results)

@@ -17,10 +17,9 @@ from consumer.gateway.path_names import in_path, root_in_url
 from consumer.gateway.problems import gone, invalid
 from consumer.gateway.race import unless
 from feedback.contract.headers import check_name
-from feedback.contract.payloads import write_json
 from feedback.contract.states import State
 from feedback.errors import Malformed
-from feedback.status.status import Status, StatusFields
+from feedback.status.status import Status
 
 T = TypeVar("T")
 JSON = "application/json"
@@ -72,18 +71,6 @@ def json_response(value: Any, status: int = 200, headers: dict[str, str] | None 
     """A JSON answer."""
     body = value if isinstance(value, bytes) else to_json(value)
     return Response(body, status, headers, JSON)
-
-
-def status_json(status: Status) -> bytes:
-    """The status as it stands in Redis."""
-    fingerprint = status.fingerprint
-    return StatusFields(
-        status.id, status.type, status.state, status.run, status.code, status.attempt, status.at,
-        fingerprint=None if fingerprint is None else bytes.fromhex(fingerprint),
-        result=None if status.result is None else write_json(status.result),
-        error=status.error, reason=status.reason, retry_at=status.retry_at,
-        superseded_by=status.superseded_by, journaled=status.journaled,
-    ).encode()  # fmt: skip
 
 
 def retry_headers(status: Status) -> dict[str, str]:

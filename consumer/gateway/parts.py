@@ -24,6 +24,7 @@ from consumer.gateway.running_ends import Stopped
 from consumer.gateway.schedules import JournalSchedules, ScheduleSource
 from consumer.gateway.sending import KafkaSender, OutboxSender, Sender
 from consumer.gateway.sources import journal_source, outbox_source
+from consumer.gateway.status_lists import StatusLists
 from consumer.gateway.statuses import Statuses, StatusSource
 from consumer.intake.kafka_properties import producer_properties
 from feedback.client.async_client import AsyncClient
@@ -82,11 +83,13 @@ class GatewayParts:
     databases: list[DatabaseThreads] = field(default_factory=list)
     keys: KeysInFlight = field(default_factory=KeysInFlight)
     slots: WaitSlots = field(init=False)
+    lists: StatusLists = field(init=False)
     closes_by: float | None = None
     """When close() has to have ended, as time.monotonic() has it, where somebody has said so."""
 
     def __post_init__(self) -> None:
         self.slots = WaitSlots(self.settings.gateway_max_waits)
+        self.lists = StatusLists(self.statuses)
 
     @property
     def listeners(self) -> GatewayEvents:

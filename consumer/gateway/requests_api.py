@@ -8,7 +8,6 @@ from typing import Annotated
 from fastapi import APIRouter, Query, Request
 from starlette.responses import Response
 
-from consumer.gateway.access import Caller
 from consumer.gateway.calls import (
     CallerHere,
     Id,
@@ -19,15 +18,16 @@ from consumer.gateway.calls import (
     named,
     parts_here,
     retry_headers,
-    status_json,
     unless_gone,
 )
 from consumer.gateway.guard import REQUEST_ID
 from consumer.gateway.idempotency import read_key
+from consumer.gateway.large_answers import LargeAnswer
 from consumer.gateway.openapi import LIST, SEND, STATUS
 from consumer.gateway.parts import GatewayParts
 from consumer.gateway.preferences import Preferences, read_preferences
-from consumer.gateway.problems import HttpProblem, invalid, problem_of, unknown
+from consumer.gateway.problems import invalid, problem_of, unknown
+from consumer.gateway.statuses import status_json
 from consumer.gateway.submission import Payload, is_sent, read_options, read_payload, refused
 from feedback.client.message import SubmitOptions
 from feedback.contract.ids import uuid7
@@ -35,12 +35,6 @@ from feedback.errors import OncepoolError
 from feedback.status.status import Status
 
 MOST_IDS = 500
-FIRST_PART = 10
-"""Ids of a list that are read at first; then twice as many each time, while statuses are small."""
-LARGE_PART = 1024 * 1024
-"""Bytes of statuses in a part, from which on fewer are read at once."""
-MOST_BYTES = 32 * 1024 * 1024
-"""Of all statuses of a list."""
 
 router = APIRouter(tags=["requests"], route_class=KeyedRoute)
 
@@ -112,34 +106,8 @@ async def statuses(request: Request, id: Ids, caller: CallerHere) -> Response:
     caller.need("read")
     for one in id:
         named("the request id", one)
-    rows: list[bytes] = []
-    size, at_once = 0, FIRST_PART
-    while len(rows) < len(id):
-        # Part by part: others read in between, and large results are not all held at once.
-        part = await _listed(request, id[len(rows) : len(rows) + at_once], caller)
-        length = sum(map(len, part))
-        size += length
-        if size > MOST_BYTES:
-            raise HttpProblem(
-                413,
-                "too_large",
-                f"these statuses have more than {MOST_BYTES >> 20} MiB together: ask for fewer ids"
-                f" at once, {max(1, len(rows))} or fewer",
-            )
-        rows += part
-        at_once = 2 * at_once if length < LARGE_PART else max(1, at_once // 2)
-    return json_response(b"[" + b",".join(rows) + b"]")
-
-
-async def _listed(request: Request, ids: list[str], caller: Caller) -> list[bytes]:
-    """The statuses of these, as JSON."""
-    found = await parts_here(request).statuses.read(ids)
-    return [
-        status_json(known)
-        if known is not None and caller.may_see(known.type)
-        else bytes(json_response({"id": name, "state": "unknown"}).body)
-        for name, known in zip(ids, found, strict=True)
-    ]
+    lists = parts_here(request).lists
+    return LargeAnswer(request, lambda held: lists.read(id, caller, held))
 
 
 async def _sent(

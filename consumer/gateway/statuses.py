@@ -10,15 +10,28 @@ from typing import Final, Protocol
 
 from consumer.admin.lookup import may_change, newer
 from feedback.client.async_client import AsyncClient
+from feedback.contract.payloads import write_json
 from feedback.contract.states import NOT_RUN, State
 from feedback.errors import Conflict, DeliveryFailed, OncepoolError, StoreUnavailable, WaitTimeout
-from feedback.status.status import Status
+from feedback.status.status import Status, StatusFields
 
 READ_WITHIN: Final = 3.0
 """Seconds in which Redis has to answer."""
 _FIRST_LOOK: Final = 1.0
 _LONGEST_LOOK: Final = 8.0
 """Seconds between two looks at the journal, while somebody waits."""
+
+
+def status_json(status: Status) -> bytes:
+    """The status as it stands in Redis."""
+    fingerprint = status.fingerprint
+    return StatusFields(
+        status.id, status.type, status.state, status.run, status.code, status.attempt, status.at,
+        fingerprint=None if fingerprint is None else bytes.fromhex(fingerprint),
+        result=None if status.result is None else write_json(status.result),
+        error=status.error, reason=status.reason, retry_at=status.retry_at,
+        superseded_by=status.superseded_by, journaled=status.journaled,
+    ).encode()  # fmt: skip
 
 
 class StatusSource(Protocol):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import sys
+import threading
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
@@ -116,6 +117,31 @@ def configure(
         )
     )
     _configure_root(handler, level.upper())
+    threading.excepthook = _log_end_of_thread
+    sys.unraisablehook = _log_unraisable
+
+
+def _log_end_of_thread(args: threading.ExceptHookArgs) -> None:
+    """Of a thread that a handler, or a library, has started."""
+    if args.exc_type is SystemExit:  # as threading's own has it
+        return
+    name = None if args.thread is None else args.thread.name
+    _log_raised("a thread ended by an exception", args, thread=name)
+
+
+def _log_unraisable(args: sys.UnraisableHookArgs) -> None:
+    """Of what nobody can catch, as in a `__del__`."""
+    where = args.err_msg or "Exception ignored in"
+    _log_raised("an exception that nobody can catch", args, ignored=f"{where}: {args.object!r}")
+
+
+def _log_raised(
+    message: str, args: threading.ExceptHookArgs | sys.UnraisableHookArgs, **fields: object
+) -> None:
+    raised = args.exc_value
+    error = args.exc_type() if raised is None else raised
+    info = (args.exc_type, error, args.exc_traceback)
+    get_logger("oncepool.logs").error(message, exc_info=info, **fields)
 
 
 def _configure_structlog(shared: list[Processor]) -> None:

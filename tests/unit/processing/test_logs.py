@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import io
 import logging
+import sys
+import threading
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -17,7 +19,9 @@ from tests.support.clock import Clock
 def restored() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
+    hooks = threading.excepthook, sys.unraisablehook
     yield
+    threading.excepthook, sys.unraisablehook = hooks
     root.handlers[:] = handlers
     root.setLevel(level)
     logging.captureWarnings(capture=False)
@@ -181,6 +185,33 @@ def test_one_level_for_both_ways_of_logging() -> None:
     logging.getLogger("b").warning("yes")
 
     assert [line["message"] for line in lines(stream)] == ["yes", "yes"]
+
+
+class Undying:
+    def __del__(self) -> None:
+        raise RuntimeError("of two\nlines")
+
+
+def test_what_ends_a_thread_and_what_nobody_can_catch_are_lines_of_ours(
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(threading, "excepthook", threading.__excepthook__)
+    monkeypatch.setattr(sys, "unraisablehook", sys.__unraisablehook__)
+    stream = io.StringIO()
+    configure("json", "info", stream=stream)
+
+    thread = threading.Thread(target=lambda: {}["no"], name="of-a-handler")
+    thread.start()
+    thread.join()
+    Undying()
+
+    assert capfd.readouterr().err == ""
+    ended, unraisable = lines(stream)
+    assert (ended["level"], ended["thread"]) == ("error", "of-a-handler")
+    assert "KeyError" in ended["exception"]
+    assert unraisable["level"] == "error"
+    assert "Undying.__del__" in unraisable["ignored"]
+    assert "RuntimeError: of two" in unraisable["exception"]
 
 
 def test_librdkafkas_lines_are_ours() -> None:

@@ -24,7 +24,7 @@ from feedback.outbox.relay.answers import (
 )
 from feedback.outbox.relay.records import LeftOut, as_status, key_of
 from feedback.outbox.relay.statuses import StatusReader
-from feedback.outbox.relay.transactions import LOCK, STATEMENT, transaction
+from feedback.outbox.relay.transactions import LOCK, transaction
 from feedback.outbox.relay.window import TOO_LATE, window_values
 from feedback.outbox.relay.writing import FindingsWriter, Written
 from feedback.postgres import Connection
@@ -35,6 +35,8 @@ from feedback.status.store import StatusStore
 log = logging.getLogger("oncepool.relay")
 
 PAGE: Final = 1_000
+_LONGEST: Final = 15.0
+"""Seconds of waiting for a turn, which a stop has to outlast."""
 
 # Silence is counted by the clock that is read here.
 _LOCK: Final = f"{_TAKE}, clock_timestamp()"
@@ -209,7 +211,7 @@ class Settling:
         try:
             found = connection.execute(_LOCK, [self._lock]).fetchall()
         except psycopg.errors.LockNotAvailable as error:
-            self._patience = min(STATEMENT, 2 * self._patience)
+            self._patience = min(_LONGEST, 2 * self._patience)
             raise AnswersBusy from error
         self._patience = LOCK
         return found[0][1]

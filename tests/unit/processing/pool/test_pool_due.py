@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from feedback.contract.record import CLAIM, NOWHERE, OFFSET, Record, is_due
+from feedback.contract.record import CLAIM, NOWHERE, OFFSET, Record, claim_of, is_due
 from processing.ipc.frames import (
     LimitsFound,
+    Recall,
     RenewCalls,
     RenewClaims,
     Report,
@@ -369,3 +370,17 @@ def test_each_locked_one_is_charged_with_what_it_held_up_itself() -> None:
     assert [offset for _, offset in both] == [0, 1]
     pool.report(0, report(0, returned=[0, 1], alone=[0, 1], held_up=[16.0, 0.5]))
     assert sent(pool.plan(1.1))[0] == [(False, 1)]
+
+
+def test_a_stop_calls_back_claimed_rows_and_no_messages() -> None:
+    pool = pool_with(2)
+    pool.submit([fresh(1), fresh(2)])
+    pool.plan(0.0)
+    pool.report(0, report(0))
+    pool.claimed(1, [(due("a"), None)], 0.1)
+    [begun] = [a for a in pool.plan(0.2) if isinstance(a, Send) and isinstance(a.frame, RunChunk)]
+    assert begun.worker == 0
+    assert pool.queue.stop_claims() == [Send(0, Recall())]
+    pool.report(0, report(begun.frame.number, returned=[0]))
+    assert [claim_of(record)[0] for record in pool.take_excess(0.3)] == ["a"]
+    assert not pool.may_exceed(0.4)

@@ -19,8 +19,6 @@ LARGE: Final = 1024 * 1024
 place."""
 MOST_BYTES: Final = 32 * 1024 * 1024
 """Of all statuses of a list."""
-PARTS_AT_ONCE: Final = 8
-"""Of all lists without a place."""
 LARGE_AT_ONCE: Final = 3
 
 
@@ -37,7 +35,6 @@ class StatusLists:
 
     def __init__(self, statuses: Statuses) -> None:
         self._statuses = statuses
-        self._parts = Places(PARTS_AT_ONCE)
         self._large = Places(LARGE_AT_ONCE)
 
     async def read(self, ids: Sequence[str], caller: Caller, held: AsyncExitStack) -> bytes:
@@ -46,7 +43,7 @@ class StatusLists:
         Raises HttpProblem: they are too large, or others have all places.
         """
         try:
-            return _joined(await self._rows(ids, caller, LARGE, self._parts))
+            return _joined(await self._rows(ids, caller, LARGE))
         except _TooMuch:
             pass  # nothing of it is held while it waits
         await held.enter_async_context(self._large.place())
@@ -60,18 +57,13 @@ class StatusLists:
                 f" at once, {max(1, error.fit)} or fewer",
             ) from None
 
-    async def _rows(
-        self, ids: Sequence[str], caller: Caller, most: int, places: Places | None = None
-    ) -> list[bytes]:
-        """Each status; a part is read in one of the places. Raises _TooMuch."""
+    async def _rows(self, ids: Sequence[str], caller: Caller, most: int) -> list[bytes]:
+        """Each status. Raises _TooMuch."""
         rows: list[bytes] = []
         size, at_once = 0, FIRST_PART
         while len(rows) < len(ids):
             # Part by part: others read in between, and large results are not all held at once.
-            async with AsyncExitStack() as held:
-                if places is not None:
-                    await held.enter_async_context(places.place())
-                part = await self._part(ids[len(rows) : len(rows) + at_once], caller)
+            part = await self._part(ids[len(rows) : len(rows) + at_once], caller)
             length = sum(map(len, part))
             size += length
             if size > most:

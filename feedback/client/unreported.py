@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import suppress
 from itertools import takewhile
 from typing import Final, TypeAlias
 
@@ -58,7 +59,7 @@ class Unreported:
             self._open.clear()
         elif len(self._open) > left:
             old = time.monotonic() - GIVES_UP
-            known = takewhile(lambda sent: sent[1][1] < old, self._open.copy().items())
-            for report, _ in known:
-                self.pop(report)
+            with suppress(RuntimeError):  # a report came meanwhile: the rest goes the next time
+                for report, _ in list(takewhile(lambda sent: sent[1][1] < old, self._open.items())):
+                    self.pop(report)
         return []

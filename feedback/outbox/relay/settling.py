@@ -144,7 +144,7 @@ class Settling:
             began = time.monotonic()
             rows = self._rows(connection, young)
             if not rows or self._statuses is None:
-                self._place, self.worked = None, 0.0
+                self._place, self.worked = None, time.monotonic() - began
                 return False
             statuses = self._statuses.read([row.id for row, _ in rows])
             judged = rows[: len(statuses)]

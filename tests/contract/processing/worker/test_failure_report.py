@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from typing import Any
@@ -34,10 +35,12 @@ def lines() -> Iterator[io.StringIO]:
     """All that is logged, as JSON."""
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
+    hooks = threading.excepthook, sys.unraisablehook
     stream = io.StringIO()
     configure("json", stream=stream)
     yield stream
     root.handlers[:], root.level = handlers, level
+    threading.excepthook, sys.unraisablehook = hooks
 
 
 @pytest.fixture

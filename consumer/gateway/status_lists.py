@@ -14,9 +14,10 @@ from consumer.gateway.statuses import Statuses, status_json
 
 FIRST_PART: Final = 5
 """Ids of a list that are read at first; then twice as many each time, while statuses are small."""
-LARGE: Final = 1024 * 1024
-"""Bytes of statuses in a part, from which on fewer are read at once; and of a list that needs a
-place."""
+LARGE_PART: Final = 1024 * 1024
+"""Bytes of statuses in a part, from which on fewer are read at once."""
+LARGE_LIST: Final = 1024 * 1024
+"""Bytes of a list above which it needs a place."""
 MOST_BYTES: Final = 32 * 1024 * 1024
 """Of all statuses of a list."""
 LARGE_AT_ONCE: Final = 3
@@ -43,7 +44,7 @@ class StatusLists:
         Raises HttpProblem: they are too large, or others have all places.
         """
         try:
-            return _joined(await self._rows(ids, caller, LARGE))
+            return _joined(await self._rows(ids, caller, LARGE_LIST))
         except _TooMuch:
             pass  # nothing of it is held while it waits
         await held.enter_async_context(self._large.place())
@@ -69,7 +70,7 @@ class StatusLists:
             if size > most:
                 raise _TooMuch(len(rows))
             rows += part
-            at_once = 2 * at_once if length < LARGE else max(1, at_once // 2)
+            at_once = 2 * at_once if length < LARGE_PART else max(1, at_once // 2)
         return rows
 
     async def _part(self, ids: Sequence[str], caller: Caller) -> list[bytes]:

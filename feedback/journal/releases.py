@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, Final, Protocol, TypeAlias
+from collections.abc import Iterable, Sequence
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from psycopg import errors
 
@@ -31,6 +31,18 @@ WITHIN: Final = 3.0
 claims have to be renewed."""
 
 
+class ReturnMarks(NamedTuple):
+    """Ids of rows given back of which there is more to know."""
+
+    begun: Sequence[str] = ()
+    """They may have been started."""
+    in_place: Sequence[str] = ()
+    """They are due since they were before the claim, and not from now on."""
+
+
+_UNMARKED: Final = ReturnMarks()
+
+
 def tokens_of(instance: str, claims: ClaimNames) -> tuple[list[str], dict[str, Any]]:
     """The ids of an instance's claims, sorted, and the values `ids` and `tokens` of statements."""
     # Of two claims of one row only the later one can still hold.
@@ -49,17 +61,16 @@ def release(
     *,
     schema: str,
     results: bool = False,
-    begun: Sequence[str] = (),
-    in_place: Sequence[str] = (),
+    marks: ReturnMarks = _UNMARKED,
     commits: Commits[Any] | None = None,
     within: float = WITHIN,
 ) -> list[tuple[str, int]]:
-    """Gives back claims: due at once, for any instance. Those `begun` may have been started.
+    """Gives back claims: due at once, for any instance.
 
-    Those `in_place` are due since they were before the claim, and not from now on. `commits` hears
-    of those that a newer request of their reference has replaced meanwhile, instead: Superseded.
-    Where somebody keeps another one of its reference locked a claim is left to its lease. Returns
-    the claims for which there was no time `within` so many seconds; some are always done.
+    `commits` hears of those that a newer request of their reference has replaced meanwhile,
+    instead: Superseded. Where somebody keeps another one of its reference locked a claim is left
+    to its lease. Returns the claims for which there was no time `within` so many seconds; some are
+    always done.
     """
     claims = [*dict(sorted(pairs, key=_order_of)).items()]
     if not claims:
@@ -69,10 +80,14 @@ def release(
 
     def write(lock: str, some: Sequence[tuple[str, int]], wait: str) -> None:
         values = tokens_of(instance, some)[1]
-        values |= {"begun": list(begun), "in_place": list(in_place)}
         with commits.transaction(connection) as superseded:
             connection.execute(wait)
-            superseded.extend(_release(connection, lock, values, schema, results=results))
+            locked = execute(connection, "lock_claims", schema, values, lock).fetchall()
+            superseded.extend(give_back(connection, locked, schema, marks))
+            if results:
+                note_ended(connection, superseded, schema)
+            if locked:
+                notify_due(connection, schema=schema)
 
     # What is locked for long is being finished, and is left to that in the end. A newer one of a
     # reference that arrives between two statements has it done once more.
@@ -100,18 +115,6 @@ def _halves(claims: list[tuple[str, int]]) -> list[list[tuple[str, int]]]:
     return [claims[middle:], claims[:middle]] if middle else [claims]
 
 
-def _release(
-    connection: Connection, lock: str, values: Mapping[str, Any], schema: str, *, results: bool
-) -> list[Superseded]:
-    locked = execute(connection, "lock_claims", schema, values, lock).fetchall()
-    superseded = give_back(connection, locked, schema, values["begun"], values["in_place"])
-    if results:
-        note_ended(connection, superseded, schema)
-    if locked:
-        notify_due(connection, schema=schema)
-    return superseded
-
-
 def settle(
     connection: Connection, ids: Sequence[str], token: str, *, schema: str, results: bool
 ) -> list[Superseded]:
@@ -136,8 +139,7 @@ def give_back(
     connection: Connection,
     locked: Sequence[tuple[str, bool]],
     schema: str,
-    begun: Sequence[str] = (),
-    in_place: Sequence[str] = (),
+    marks: ReturnMarks = _UNMARKED,
 ) -> list[Superseded]:
     """Rows that this transaction has locked wait again: (id, whether it coalesces).
 
@@ -151,7 +153,7 @@ def give_back(
             lost += read_superseded(execute(connection, step, schema, {"ids": coalescing}))
     if locked:
         ids = [request_id for request_id, _ in locked]
-        values = {"ids": ids, "begun": list(begun), "in_place": list(in_place)}
+        values = {"ids": ids, "begun": list(marks.begun), "in_place": list(marks.in_place)}
         execute(connection, "release_claims", schema, values)
     return lost
 

@@ -24,7 +24,7 @@ from feedback.journal.claims import (
 from feedback.journal.coalescing import Superseded
 from feedback.journal.commits import Commits, Fate, fate_of
 from feedback.journal.connections import Connection
-from feedback.journal.releases import release
+from feedback.journal.releases import ReturnMarks, release
 from feedback.journal.unknown_types import UnknownTypes
 from feedback.journal.writer import JournalWriter
 from processing.ipc.frames import (
@@ -203,11 +203,13 @@ class Claimer:
         held = self._find_held(connection, releases)
         free = {claim: how for claim, how in releases.items() if claim not in held}
         if free:
+            marks = ReturnMarks(
+                [request_id for (request_id, _), how in free.items() if how.begun],
+                [request_id for (request_id, _), how in free.items() if how.in_place],
+            )
             left = release(
                 connection, self._instance, free, schema=self._schema, results=self._results,
-                begun=[request_id for (request_id, _), how in free.items() if how.begun],
-                in_place=[request_id for (request_id, _), how in free.items() if how.in_place],
-                commits=self.commits,
+                marks=marks, commits=self.commits,
             )  # fmt: skip
             given_back = free.keys() - left
             self._tell_begun(connection, [c for c in given_back if free[c].begun])

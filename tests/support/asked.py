@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any
 
@@ -12,6 +14,7 @@ from feedback.contract.states import State
 from feedback.outbox.relay.answers import AnswerPolicy, Ended
 from feedback.outbox.relay.batch import BatchMarks
 from feedback.outbox.relay.database import RelayDatabase
+from feedback.outbox.relay.loop import AnswerLoop
 from feedback.outbox.relay.settling import Settling
 from feedback.postgres import open_connection
 from feedback.status.memory_store import MemoryStatusStore
@@ -20,6 +23,18 @@ from feedback.status.store import StatusStore
 from tests.support.outbox import Outbox
 
 POLICY = AnswerPolicy(100.0, {"slow": 1000.0}, max_sends=3)
+
+
+@contextmanager
+def reading(settling: Settling, store: StatusStore, url: str) -> Iterator[None]:
+    """The loop of a relay that reads answers, with the database at `url`."""
+    reader = AnswerLoop(url, "default", store, settling)
+    reader.start()
+    try:
+        yield
+    finally:
+        reader.stop()
+        assert reader.join(60)
 
 
 class Asked:

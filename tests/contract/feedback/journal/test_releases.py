@@ -16,7 +16,7 @@ from feedback.journal.coalescing import Superseded
 from feedback.journal.commits import Commits
 from feedback.journal.connections import due_channel
 from feedback.journal.open_rows import open_rows
-from feedback.journal.releases import release
+from feedback.journal.releases import ReturnMarks, release
 from tests.support.claiming import ComesBefore, ids, reference, take
 from tests.support.waiting_rows import WaitingRows
 
@@ -54,7 +54,13 @@ def test_what_a_stop_leaves_keeps_its_place_and_its_age(rows: WaitingRows) -> No
     rows.query(f"UPDATE {rows.schema}.requests SET not_before = NULL WHERE id = 'parked'")
     take(rows, most=3)
     left = ["first", "second", "parked"]
-    release(rows.connection, "a", [(i, 1) for i in left], schema=rows.schema, in_place=left)
+    release(
+        rows.connection,
+        "a",
+        [(i, 1) for i in left],
+        schema=rows.schema,
+        marks=ReturnMarks(in_place=left),
+    )
     assert rows.columns("first", "due_at = not_before") == (True,)
     assert rows.columns("parked", "due_at = created_at") == (True,)
     found = open_rows(rows.connection, schema=rows.schema, most=10) or []
@@ -76,7 +82,7 @@ def test_what_may_have_been_begun_stays_known_to_be_so(rows: WaitingRows) -> Non
     for order in (1, 2):
         take(rows, order=order)
         both = [("x", order), ("y", order)]
-        release(rows.connection, "a", both, schema=rows.schema, begun=["x"])
+        release(rows.connection, "a", both, schema=rows.schema, marks=ReturnMarks(begun=["x"]))
         assert (rows.columns("x", "lost_claims"), rows.columns("y", "lost_claims")) == ((1,), (0,))
 
 

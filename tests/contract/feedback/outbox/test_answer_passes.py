@@ -13,13 +13,12 @@ import pytest
 from feedback.client.result import Result
 from feedback.contract.states import State
 from feedback.outbox.relay import settling
-from feedback.outbox.relay.loop import AnswerLoop
 from feedback.outbox.relay.settling import Settling
 from feedback.postgres import open_connection
 from feedback.status.redis_store import RedisStatusStore
 from stack import Stack
 from tests.support import eventually
-from tests.support.asked import POLICY, Asked
+from tests.support.asked import POLICY, Asked, reading
 from tests.support.outbox import Outbox
 
 LAST = "f"
@@ -62,19 +61,11 @@ def records_all_the_time(outbox_: Outbox) -> Iterator[None]:
             thread.join(30)
 
 
-@contextmanager
-def reading(asked: Asked) -> Iterator[None]:
-    reader = AnswerLoop(asked.outbox.url, "default", asked.store, asked.settling)
-    reader.start()
-    try:
-        yield
-    finally:
-        reader.stop()
-        assert reader.join(60)
-
-
-def test_a_pass_comes_to_its_end_while_records_are_written_all_the_time(asked: Asked) -> None:
-    with records_all_the_time(asked.outbox), reading(asked):
+def test_a_pass_comes_to_its_end_while_records_are_written_all_the_time(
+    asked: Asked, outbox_: Outbox
+) -> None:
+    answers = reading(asked.settling, asked.store, outbox_.url)
+    with records_all_the_time(outbox_), answers:
         eventually(lambda: asked.settling.ended == 1)
     assert asked.rows()[LAST]["state"] == "done"
 
@@ -111,3 +102,23 @@ def test_whoever_has_waited_in_vain_waits_for_longer(
         assert own._patience == 8 * 0.1
     assert own.page(asked.connection)
     assert own._patience == 0.1
+
+
+def test_a_pass_ends_though_more_is_sent_all_the_time(asked: Asked) -> None:
+    """What waits for its answer for longest would never be looked at again."""
+    pages = 0
+    for pages in range(1, 20):
+        more = asked.settling.page(asked.connection)
+        if not more:
+            break
+        asked.add(*(f"{pages}-{n}" for n in range(settling.PAGE)))
+        asked.send()
+    assert pages == 4
+    assert asked.settling.ended == 1
+
+
+def test_what_a_clock_has_sent_in_the_future_is_looked_at(asked: Asked) -> None:
+    asked.outbox.run("UPDATE :schema.requests SET sent_at = 'infinity' WHERE id = 'f'")
+    while asked.settling.page(asked.connection):
+        pass
+    assert asked.settling.ended == 1

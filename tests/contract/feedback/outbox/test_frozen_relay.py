@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, closing
 from typing import Any
 
 import psycopg
@@ -17,12 +17,13 @@ from feedback.outbox.relay import transactions
 from feedback.outbox.relay.answers import AnswerPolicy
 from feedback.outbox.relay.batch import ClaimedRow, RowRefusal
 from feedback.outbox.relay.kafka import TopicSender
-from feedback.outbox.relay.loop import AnswerLoop, SenderLoop
+from feedback.outbox.relay.loop import SenderLoop
 from feedback.outbox.relay.settling import Settling
 from feedback.status.memory_store import MemoryStatusStore
+from feedback.status.store import StatusStore
 from stack import Stack
 from tests.support import eventually
-from tests.support.asked import POLICY, Asked
+from tests.support.asked import POLICY, Asked, reading
 from tests.support.outbox import Outbox
 from tests.support.pooler import Pooler
 from tests.support.topic_reader import ids
@@ -45,16 +46,9 @@ class Freezing(MemoryStatusStore):
         return super().read_raw(ids)
 
 
-@contextmanager
-def reading(outbox_: Outbox, store: MemoryStatusStore, url: str = "") -> Iterator[None]:
-    settling = Settling(outbox_.schema, "default", store, POLICY, inbox=False, settled=None)
-    reader = AnswerLoop(url or outbox_.url, "default", store, settling)
-    reader.start()
-    try:
-        yield
-    finally:
-        reader.stop()
-        assert reader.join(60)
+def one_more(outbox_: Outbox, store: StatusStore, url: str = "") -> AbstractContextManager[None]:
+    settling = Settling(outbox_.schema, "default", store, POLICY, inbox=False)
+    return reading(settling, store, url or outbox_.url)
 
 
 def taken_over_from(outbox_: Outbox, url: str) -> None:
@@ -62,10 +56,10 @@ def taken_over_from(outbox_: Outbox, url: str) -> None:
     asked = Asked(outbox_, "a")
     asked.status("a", State.DONE)
     freezing = Freezing()
-    with reading(outbox_, freezing, url):
+    with one_more(outbox_, freezing, url):
         try:
             assert freezing.frozen.wait(60)
-            with reading(outbox_, asked.store):
+            with one_more(outbox_, asked.store):
                 eventually(lambda: asked.rows()["a"]["state"] == "done")
         finally:
             freezing.thawed.set()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from psycopg import errors
@@ -82,12 +82,7 @@ def release(
         values = tokens_of(instance, some)[1]
         with commits.transaction(connection) as superseded:
             connection.execute(wait)
-            locked = execute(connection, "lock_claims", schema, values, lock).fetchall()
-            superseded.extend(give_back(connection, locked, schema, marks))
-            if results:
-                note_ended(connection, superseded, schema)
-            if locked:
-                notify_due(connection, schema=schema)
+            superseded.extend(_release(connection, lock, values, schema, marks, results=results))
 
     # What is locked for long is being finished, and is left to that in the end. A newer one of a
     # reference that arrives between two statements has it done once more.
@@ -113,6 +108,24 @@ def _halves(claims: list[tuple[str, int]]) -> list[list[tuple[str, int]]]:
     """The second one, and the first one at last; all of one claim."""
     middle = len(claims) // 2
     return [claims[middle:], claims[:middle]] if middle else [claims]
+
+
+def _release(
+    connection: Connection,
+    lock: str,
+    values: Mapping[str, Any],
+    schema: str,
+    marks: ReturnMarks,
+    *,
+    results: bool,
+) -> list[Superseded]:
+    locked = execute(connection, "lock_claims", schema, values, lock).fetchall()
+    superseded = give_back(connection, locked, schema, marks)
+    if results:
+        note_ended(connection, superseded, schema)
+    if locked:
+        notify_due(connection, schema=schema)
+    return superseded
 
 
 def settle(

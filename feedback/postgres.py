@@ -10,6 +10,7 @@ from contextlib import contextmanager, suppress
 from typing import Any, Final, TypeAlias
 
 import psycopg
+from psycopg import sql
 
 from feedback.postgres_times import TimesCursor
 
@@ -100,6 +101,22 @@ def _session_settings(version: int, timeouts: Mapping[str, float]) -> dict[str, 
     wanted = {name: f"{milliseconds(seconds)}ms" for name, seconds in timeouts.items()}
     lives = {name: "0" for name, since in _LET_LIVE.items() if version >= since}
     return lives | _SERVER_SIDE | _FORMS | wanted
+
+
+def listen(connection: Connection, channel: str) -> bool:
+    """Has notifications of a channel come from now on; False where none can. Raises psycopg.Error.
+
+    Behind a proxy that pools transactions a session is somebody else's next: what it listens to
+    would be told to whoever has it, and psycopg keeps what nobody takes.
+    """
+    [(pid,)] = connection.execute("SELECT pg_backend_pid()").fetchall()
+    if pid != connection.info.backend_pid:  # a proxy's own sessions have numbers of their own
+        return False
+    try:
+        connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(channel)))
+    except psycopg.errors.FeatureNotSupported:
+        return False
+    return True
 
 
 @contextmanager

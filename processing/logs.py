@@ -14,12 +14,12 @@ import threading
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any, Literal, TextIO
+from typing import Any, Final, Literal, TextIO
 
 import orjson
 
 from processing.left_out import not_installed
-from processing.log_handler import handler_for
+from processing.log_handler import UnblockedHandler, WaitingHandler, handler_for
 
 # structlog loads rich where it is installed, for tracebacks as `_renderers` does not want them:
 # a tenth of what a worker's start costs. So it is imported here alone, before an app can.
@@ -29,7 +29,16 @@ with not_installed("rich"):
     from structlog.stdlib import BoundLogger
     from structlog.typing import EventDict, Processor
 
-__all__ = ["RUNNING", "BoundLogger", "LogFormat", "RateLimited", "bound", "configure", "get_logger"]
+__all__ = [
+    "RUNNING",
+    "BoundLogger",
+    "LogFormat",
+    "RateLimited",
+    "bound",
+    "configure",
+    "get_logger",
+    "replaced",
+]
 
 LogFormat = Literal["auto", "console", "json"]
 
@@ -76,9 +85,33 @@ def _add_running(_logger: Any, _method: str, event: EventDict) -> EventDict:
     return event
 
 
+_SHARED: Final[list[Processor]] = [
+    structlog.contextvars.merge_contextvars,
+    _add_extras,
+    _add_running,
+    structlog.stdlib.add_log_level,
+    structlog.stdlib.add_logger_name,
+    structlog.processors.TimeStamper(fmt="iso", utc=True),
+    structlog.processors.StackInfoRenderer(),
+]
+_STRUCTLOGS: Final[list[Processor]] = [
+    structlog.stdlib.filter_by_level,
+    structlog.stdlib.PositionalArgumentsFormatter(),
+    *_SHARED,
+    structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+]
+"""They hand their lines to the standard library's loggers, whose handler renders them."""
+
+
 def get_logger(name: str, **fields: Any) -> BoundLogger:
-    """A logger whose lines carry `name` as their ``logger``, and `fields`."""
-    logger: BoundLogger = structlog.stdlib.get_logger(name, **fields)
+    """A logger whose lines carry `name` as their ``logger``, and `fields`.
+
+    Whatever an app makes of structlog's own configuration is for the app's loggers alone.
+    """
+    logger: BoundLogger = structlog.wrap_logger(
+        logging.getLogger(name), _STRUCTLOGS, structlog.stdlib.BoundLogger,
+        cache_logger_on_first_use=True, **fields,
+    )  # fmt: skip
     return logger
 
 
@@ -95,16 +128,12 @@ def configure(
     configuration.
     """
     stream = sys.stderr if stream is None else stream
-    shared: list[Processor] = [
-        structlog.contextvars.merge_contextvars,
-        _add_extras,
-        _add_running,
-        structlog.stdlib.add_log_level,
-        structlog.stdlib.add_logger_name,
-        structlog.processors.TimeStamper(fmt="iso", utc=True),
-        structlog.processors.StackInfoRenderer(),
-    ]
-    _configure_structlog(shared)
+    structlog.configure(
+        processors=_STRUCTLOGS,
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=True,
+    )
     handler = handler_for(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -113,12 +142,22 @@ def configure(
                 *([_naming(process)] if process else []),
                 *_renderers(log_format, stream),
             ],
-            foreign_pre_chain=shared,
+            foreign_pre_chain=_SHARED,
         )
     )
     _configure_root(handler, level.upper())
     threading.excepthook = _log_end_of_thread
     sys.unraisablehook = _log_unraisable
+
+
+def replaced() -> bool:
+    """Whether somebody has put a configuration in the place of `configure`'s, and not beside it.
+
+    So does `logging.config.dictConfig` with handlers of the root logger, and a call of
+    `logging.basicConfig` with `force`.
+    """
+    ours = WaitingHandler | UnblockedHandler
+    return not any(isinstance(handler, ours) for handler in logging.getLogger().handlers)
 
 
 def _log_end_of_thread(args: threading.ExceptHookArgs) -> None:
@@ -144,21 +183,6 @@ def _log_raised(
     get_logger("oncepool.logs").error(message, exc_info=info, **fields)
 
 
-def _configure_structlog(shared: list[Processor]) -> None:
-    """Its loggers hand their lines to the standard library's, whose handler renders them."""
-    structlog.configure(
-        processors=[
-            structlog.stdlib.filter_by_level,
-            structlog.stdlib.PositionalArgumentsFormatter(),
-            *shared,
-            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
-        ],
-        wrapper_class=structlog.stdlib.BoundLogger,
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        cache_logger_on_first_use=True,
-    )
-
-
 def _configure_root(handler: logging.Handler, level: str) -> None:
     root = logging.getLogger()
     for old in root.handlers[:]:
@@ -166,6 +190,9 @@ def _configure_root(handler: logging.Handler, level: str) -> None:
     root.addHandler(handler)
     root.setLevel(level)
     logging.captureWarnings(capture=True)
+    for name, logger in root.manager.loggerDict.items():
+        if name.startswith("oncepool") and isinstance(logger, logging.Logger):
+            logger.disabled = False  # as dictConfig leaves those that it does not name
     for name in NOISY:
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
 

@@ -9,10 +9,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import psycopg
-from psycopg import sql
 
 from feedback.journal.connections import due_channel, open_connection
-from feedback.postgres import cut
+from feedback.postgres import cut, listen
 from processing.ipc.wakeup import Waker
 
 STATEMENT_TIMEOUT = 10.0
@@ -57,7 +56,7 @@ class ListeningConnection:
             )
             # What comes in the answer to a statement is heard like what comes between two.
             connection.add_notify_handler(lambda _: self._on_due())
-            connection.execute(sql.SQL("LISTEN {}").format(sql.Identifier(self._channel)))
+            listen(connection, self._channel)
         return connection
 
     def _keep(self, connection: psycopg.Connection[Any]) -> None:

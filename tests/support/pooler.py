@@ -111,8 +111,16 @@ class Pooler:
 
     def shown(self, setting: str) -> set[str]:
         """What it is for clients that set nothing, on each of the connections."""
+        return self._answers(f"SHOW {setting}")
+
+    @property
+    def heard(self) -> set[str]:
+        """Channels that any of the connections listens to, whoever has it."""
+        return self._answers("SELECT pg_listening_channels()")
+
+    def _answers(self, query: str) -> set[str]:
         with psycopg.connect(self.url, autocommit=True, prepare_threshold=None) as other:
-            asked = [other.execute(f"SHOW {setting}".encode()) for _ in range(2 * self._size)]
+            asked = [other.execute(query.encode()) for _ in range(2 * self._size)]
             return {value for answer in asked for (value,) in answer}
 
     def drop_idle(self) -> None:

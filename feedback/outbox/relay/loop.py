@@ -19,7 +19,7 @@ from feedback.outbox.relay.outage import RelayOutage
 from feedback.outbox.relay.settling import AnswersBusy, Settling
 from feedback.outbox.relay.statuses import StatusReader
 from feedback.outbox.relay.turns import BatchSender, SendTurns
-from feedback.postgres import Connection, one_line, open_connection
+from feedback.postgres import Connection, listen, one_line, open_connection
 from feedback.status.store import StatusStore
 
 log = logging.getLogger("oncepool.relay")
@@ -180,9 +180,7 @@ class SenderLoop(OutboxLoop):
         first = 0 if self._rows is None else self._rows.first
         self._rows = RelayDatabase(connection, self._schema, self._name, self._policy, first)
         self._rows.prepare()
-        try:
-            connection.execute(f'LISTEN "{self._schema}"'.encode())
-        except psycopg.errors.FeatureNotSupported:
+        if not listen(connection, self._schema):
             log.info("%s: no notifications through this connection", self._name)
 
     def _step(self, connection: Connection) -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import logging
+import logging.config
 import sys
 import threading
 from collections.abc import Callable, Iterator
@@ -9,9 +10,10 @@ from typing import Any
 
 import orjson
 import pytest
+import structlog
 
 from consumer.intake.kafka_log import librdkafka_logger
-from processing.logs import RUNNING, RateLimited, bound, configure, get_logger
+from processing.logs import RUNNING, RateLimited, bound, configure, get_logger, replaced
 from tests.support.clock import Clock
 
 
@@ -303,3 +305,35 @@ def test_flush_tells_of_a_flood_that_is_over() -> None:
     log.flush()
 
     assert spy.lines[1:] == [("error", "lines left out", {"of": "x", "left_out": 2})]
+
+
+def test_who_takes_the_place_of_its_handler_is_known_and_who_stands_beside_it_is_not() -> None:
+    configure("json", "info", stream=io.StringIO())
+    assert not replaced()
+    logging.getLogger().addHandler(logging.NullHandler())
+    assert not replaced()
+    logging.basicConfig(force=True)
+    assert replaced()
+    configure("json", "info", stream=io.StringIO())
+    assert not replaced()
+
+
+def test_lines_stay_as_they_are_whatever_an_app_configures() -> None:
+    stream = io.StringIO()
+    log = get_logger("oncepool.worker")
+    before = structlog.get_config()
+    try:
+        configure("json", "info", stream=io.StringIO())
+        log.info("used before")
+        structlog.configure(processors=[structlog.processors.JSONRenderer()])
+        logging.config.dictConfig({"version": 1, "root": {"handlers": []}})
+        configure("json", "info", stream=stream)
+        structlog.configure(processors=[structlog.processors.JSONRenderer()])
+        log.info("ready", pid=7)
+        get_logger("oncepool.later").info("ready", pid=8)
+    finally:
+        structlog.configure(**before)
+    assert [(line["message"], line["pid"]) for line in lines(stream)] == [
+        ("ready", 7),
+        ("ready", 8),
+    ]

@@ -228,6 +228,7 @@ def test_through_a_proxy_that_pools_transactions_relays_look_by_themselves(
     assert len(found) == 60
     assert pooler.switched
     assert pooler.shown("statement_timeout") == {"0"}
+    assert pooler.heard == set()
     assert {state.database for one in relays for state in one.states()} == {None}
 
 

@@ -36,6 +36,7 @@ SETTINGS = {
     "shared_buffers": "256MB",
     "max_wal_size": "4GB",  # no checkpoint in the middle of a measurement
     "checkpoint_timeout": "15min",
+    "search_path": "public",  # not "$user" first: it has the name of a journal's schema
     "log_checkpoints": "off",
     "log_line_prefix": "%m [%p] ",
 }

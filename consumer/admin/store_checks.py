@@ -15,7 +15,7 @@ from consumer.admin.other_apps import journals_beside
 from consumer.admin.redis_errors import RedisProblem
 from consumer.config.settings import Settings
 from feedback.errors import JournalError, SchemaMissing
-from feedback.journal.connections import open_connection
+from feedback.journal.connections import Connection, open_connection
 from feedback.journal.identity import journal_identity
 from feedback.journal.migrations import check_schema
 from feedback.journal.privileges import Use, check_privileges
@@ -38,6 +38,7 @@ def check_database(settings: Settings) -> list[Finding]:
             found.append(Finding("database", "ok", f"PostgreSQL {version} answers"))
             check_schema(connection, schema)
             found.append(Finding("database", "ok", f"schema {schema} is up to date"))
+            found += _shadowed_tables(connection, schema)
             uses = (Use.RESULTS,) if settings.kafka_results_topic else ()
             found += _other_journals(settings, journal_identity(connection, schema=schema))
             check_privileges(connection, schema=schema, uses=uses)
@@ -56,6 +57,24 @@ def check_database(settings: Settings) -> list[Finding]:
             return [*found, Finding("database", "ok", "`run` makes the journal: migrate_on_start")]
         return [*found, Finding("database", "wrong", error.what, error.advice)]
     return found
+
+
+def _shadowed_tables(connection: Connection, schema: str) -> list[Finding]:
+    """Statements of handlers that name no schema would find the journal's tables."""
+    row = connection.execute(
+        "SELECT quote_ident(current_user), current_setting('search_path')"
+        " WHERE %s = ANY(current_schemas(false))",
+        [schema],
+    ).fetchone()
+    if row is None:
+        return []
+    user, path = row
+    detail = (
+        f"the search path of {user} ({path}) has {schema}, where the journal is: what handlers name"
+        " without a schema is looked for there, too, and what they make may be made there"
+    )
+    advice = f"ALTER ROLE {user} SET search_path = public, or the schema of the handlers' tables"
+    return [Finding("database", "warning", detail, advice)]
 
 
 def _other_journals(settings: Settings, journal: str) -> list[Finding]:

@@ -66,6 +66,20 @@ def test_a_table_that_is_locked_is_no_database_that_takes_no_writes(journal: Jou
     assert f"another session locks {journal.schema}.dead_letters" in warning.detail
 
 
+@pytest.mark.parametrize("path", ["public", "{}, public"])
+def test_a_search_path_with_the_journal_is_told(journal: Journal, path: str) -> None:
+    """By default a role's own name comes first, which may be the schema's."""
+    there = path.format(journal.schema)
+    url = make_conninfo(journal.url, options=f"-c search_path={there.replace(' ', '')}")
+    found = check_database(settings(database_url=url, database_schema=journal.schema))
+    assert not wrong(found)
+    told = [one for one in found if one.state == "warning"]
+    assert len(told) == (path != "public")
+    for one in told:
+        assert f"has {journal.schema}, where the journal is" in one.detail
+        assert "ALTER ROLE oncepool SET search_path = public" in one.advice
+
+
 def test_a_role_whose_statements_are_ended_is_told_so(journal: Journal) -> None:
     url = make_conninfo(journal.url, options="-c statement_timeout=200ms")
     given = settings(database_url=url, database_schema=journal.schema)

@@ -237,7 +237,7 @@ def _close(client: Client, answers: Sequence[dict[str, Any]]) -> None:
 def _look_again(settings: Settings, answers: Sequence[dict[str, Any]]) -> str:
     """Of what had no status in time, now that all of it is confirmed, says which one stands.
 
-    Returns why nobody could tell, where that is so.
+    Returns why nobody could tell, or where statuses were looked for.
     """
     late = {answer["id"]: answer for answer in answers if answer.get("late")}
     if not late:
@@ -252,7 +252,7 @@ def _look_again(settings: Settings, answers: Sequence[dict[str, Any]]) -> str:
     for answer, status in zip(late.values(), found, strict=True):
         if status is not None and answer["state"] == UNKNOWN:
             answer.update(as_object(status))
-    return ""
+    return f" under redis_prefix {settings.redis_prefix!r}; `oncepool status` asks the journal, too"
 
 
 def _print_ids(ids: Sequence[str], *, many: bool, json: bool) -> None:

@@ -28,6 +28,7 @@ from feedback.journal.releases import (
     read_superseded,
     tokens_of,
 )
+from feedback.journal.type_turns import TypeTurns
 from feedback.journal.unknown_types import UnknownTypes
 
 LONGEST_WALK: Final = 2000
@@ -87,15 +88,17 @@ def claim(
     after: str = "",
     known: Collection[str] = (),
     unknown: UnknownTypes | None = None,
+    turns: TypeTurns | None = None,
     expired: bool = True,
     commits: Commits[Superseded | UnreadableRow] | None = None,
     claiming: Callable[[str, list[str]], object] = lambda *_: None,
 ) -> ClaimResult:
-    """Claims rows that are due, the first due ones of each type in turn, in one transaction.
+    """Claims rows that are due, the first due ones of each type, in one transaction.
 
     `results`: what is superseded on the way gets a result record. `after`: where the last claim
     left off; of very many types a claim looks at some, and at those that are `known`, whose rows
     then go first. `unknown`: which rows of the other types are left to other instances.
+    `turns`: whose turn it is where fewer rows are wanted than there are types.
     `expired`: also rows whose claim has run out, which counts as a lost one.
     `commits` hears of rows that end without a run, `claiming` of the transaction's id and the
     claimed rows' ids before it is committed, where it has claimed any.
@@ -111,7 +114,7 @@ def claim(
     values = {"token": claim_token(instance, want.order), "lease": LEASE, "expired": expired}
     before = [kind for kind in room if kind in known] if after else []
     with (commits or Commits()).transaction(connection) as ended:
-        rows = _claim_rounds(connection, want, room, before, overdue, values, schema)
+        rows = _claim_rounds(connection, want, room, before, overdue, values, schema, turns)
         if rows:
             claiming(rows[0].transaction, [row.id for row in rows])
         records, unreadable = read_records(connection, rows, want.order, values, schema)
@@ -239,19 +242,23 @@ def _claim_rounds(
     overdue: Mapping[str, float],
     values: Mapping[str, Any],
     schema: str,
+    turns: TypeTurns | None,
 ) -> list[DueRow]:
     """What types do not fill of their shares is left to the others, as far as there is `room`.
 
     Those `before` the others have the first round to themselves. Of each type rows are claimed that
-    have been due for so many seconds (`overdue`).
+    have been due for so many seconds (`overdue`). Who is offered a share has had its turn, also
+    where none of its rows could be claimed.
     """
     rows: list[DueRow] = []
+    turns = turns or TypeTurns()
     for number in range(_ROUNDS):
         most, left = want.most - len(rows), want.most_bytes - sum(row.size for row in rows)
         first = before if number == 0 else ()
-        shares = share_out(most, {kind: room[kind] for kind in first} or room)
+        shares = share_out(most, {kind: room[kind] for kind in turns.in_line(first or room)})
         if not shares or left <= 0:
             break
+        turns.had(shares)
         if number == _ROUNDS - 1:  # what is due of those before may be held up for long
             shares = {kind: shares.get(kind, 1) for kind, n in room.items() if n}
         bounded = {

@@ -25,6 +25,7 @@ from feedback.journal.coalescing import Superseded
 from feedback.journal.commits import Commits, Fate, fate_of
 from feedback.journal.connections import Connection
 from feedback.journal.releases import ReturnMarks, release
+from feedback.journal.type_turns import TypeTurns
 from feedback.journal.unknown_types import UnknownTypes
 from feedback.journal.writer import JournalWriter
 from processing.ipc.frames import (
@@ -93,6 +94,7 @@ class Claimer:
         self._strays_after = ""
         """The same of the look for what the maintenance process before this one had claimed."""
         self._unknown = UnknownTypes(settings.unknown_left)
+        self._turns = TypeTurns()
         self._lock = threading.Lock()
         # All below is guarded by _lock.
         self._timing = ClaimTiming(settings.claim_pause)
@@ -298,7 +300,7 @@ class Claimer:
             found = claim(
                 connection, self._instance, wanted,
                 schema=self._schema, results=self._results, after=self._after, known=known,
-                unknown=self._unknown, expired=expired, commits=self.commits,
+                unknown=self._unknown, turns=self._turns, expired=expired, commits=self.commits,
                 claiming=lambda number, ids: claiming.append((number, ids)),
             )  # fmt: skip
         except BaseException:

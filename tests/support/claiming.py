@@ -11,6 +11,7 @@ from feedback.journal.claimed_rows import UnreadableRow
 from feedback.journal.claims import ClaimRequest, ClaimResult, claim
 from feedback.journal.coalescing import Superseded
 from feedback.journal.commits import Commits
+from feedback.journal.type_turns import TypeTurns
 from tests.support.waiting_rows import WaitingRows
 
 
@@ -35,14 +36,16 @@ def take(
     after: str = "",
     known: Collection[str] = (),
     ended: list[Superseded | UnreadableRow] | None = None,
+    turns: TypeTurns | None = None,
     **more: object,
 ) -> ClaimResult:
     """`ended` gets what ended without a run."""
     want = ClaimRequest(order, most, **more)  # type: ignore[arg-type]
     commits = None if ended is None else Commits(ended.extend)
     return claim(
-        rows.connection, who, want, schema=rows.schema, after=after, known=known, commits=commits
-    )
+        rows.connection, who, want, schema=rows.schema, after=after, known=known, commits=commits,
+        turns=turns,
+    )  # fmt: skip
 
 
 def ids(haul: ClaimResult) -> list[str]:

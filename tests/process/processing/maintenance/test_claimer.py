@@ -94,6 +94,20 @@ def test_a_type_behind_thousands_of_others_comes_round(
     assert due(maintenance) == ["last"]
 
 
+def test_each_type_has_its_turn_where_few_rows_are_wanted(
+    ready: StartMaintenance, rows: WaitingRows
+) -> None:
+    """Those whose rows came due first would have all as long as they have a backlog."""
+    for t in range(8):
+        rows.add(*(f"t{t}-{i}" for i in range(9)), type=f"t{t}", due_in=t - 20.0)
+    maintenance = ready()
+    came: list[str] = []
+    for order in range(1, 4):
+        maintenance.send(WantRows(order, 3, {}, []))
+        came += due(maintenance, order)
+    assert {name.partition("-")[0] for name in came} == {f"t{t}" for t in range(8)}
+
+
 def test_rows_of_the_apps_own_types_are_found_at_once_behind_thousands_of_others(
     ready: StartMaintenance, rows: WaitingRows
 ) -> None:

@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 from http import HTTPStatus
 from types import FrameType
-from typing import Any, Final
+from typing import Any, ClassVar, Final
 
 import h11
 import uvicorn
@@ -24,9 +24,10 @@ from consumer.errors import ConfigError, ConsumerError
 from consumer.gateway.app import create_app
 from consumer.gateway.events import SILENT, GatewayEvents
 from consumer.gateway.guard import SECURITY, is_loopback
+from consumer.gateway.open_files import EXTRA, connections_that_fit
 from consumer.gateway.parts import GatewayParts
 from consumer.gateway.problems import RETRY_AFTER, HttpProblem
-from consumer.gateway.rate_limit import WaitSlots
+from consumer.gateway.rate_limit import RateLimit, WaitSlots
 from processing.ipc.end_signals import handled
 from processing.ipc.service_manager import ServiceManager
 from processing.logs import get_logger
@@ -40,6 +41,12 @@ FOR_CALLS: Final = 0.9
 """Part of the grace; then they are given up, and the rest is there to close what is open."""
 KEEP_ALIVE: Final = 15
 BACKLOG: Final = 2048
+"""Connections that the system keeps until they are taken."""
+ACCEPTS: Final = 16
+"""Of these that are taken in one turn of the loop, which has asyncio log as many errors a second
+where there is no file left for them."""
+WARNINGS: Final = 0.1
+"""A second, of connections that are too many."""
 
 log = get_logger("oncepool.gateway")
 
@@ -55,7 +62,9 @@ def serve(settings: Settings) -> int:
     app = create_app(settings)
     with _listening(settings.gateway_host, settings.gateway_port) as listener:
         _tell(settings, listener)
-        server = GatewayServer(configured(settings, app), app.state.parts)
+        most = connections_that_fit(settings.gateway_max_connections)
+        bounded = settings.model_copy(update={"gateway_max_connections": most})
+        server = GatewayServer(configured(bounded, app), app.state.parts)
         asyncio.run(server.serve(sockets=[listener]))
     log.info("stopped")
     return 0 if server.started else 1
@@ -71,7 +80,9 @@ def configured(settings: Settings, app: FastAPI) -> uvicorn.Config:
             {
                 "seconds": settings.gateway_client_timeout,
                 "most": settings.gateway_max_connections,
+                "extra": {},
                 "reserve": WaitSlots(HEALTH_RESERVE),
+                "warnings": RateLimit(WARNINGS),
                 "events": app.state.parts.listeners,
             },
         ),
@@ -82,6 +93,7 @@ def configured(settings: Settings, app: FastAPI) -> uvicorn.Config:
         proxy_headers=False,
         server_header=False,
         root_path=settings.gateway_root_path,
+        backlog=ACCEPTS,
         timeout_keep_alive=KEEP_ALIVE,
         # Its type is int, and it goes to asyncio.wait_for as it is.
         timeout_graceful_shutdown=FOR_CALLS * settings.grace,  # type: ignore[arg-type]
@@ -103,6 +115,11 @@ class GatewayServer(uvicorn.Server):
         if signal.SIGHUP in handled():  # uvicorn takes the others
             signal.signal(signal.SIGHUP, self.handle_exit)
         await super().serve(sockets)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listener in sockets or ():  # for which asyncio has set how many it takes in one turn
+            listener.listen(BACKLOG)
 
     async def on_tick(self, counter: int) -> bool:
         if counter == 0 and not self.should_exit:
@@ -135,12 +152,16 @@ class BoundedHttp(H11Protocol):
     which uvicorn has a timer for.
 
     And with at most so many connections, and with problem documents: for either uvicorn's own
-    answers are in plain text. A gateway that is full still tells how it is.
+    answers are in plain text. A gateway that is full still tells how it is. Of the connections
+    beyond the bound, which may send nothing, the oldest make room for those that come later.
     """
 
     seconds = 30.0
     most = 1000
+    extra: ClassVar[dict[BoundedHttp, None]] = {}
+    """Connections beyond the bound, the oldest first."""
     reserve = WaitSlots(HEALTH_RESERVE)
+    warnings = RateLimit(WARNINGS)
     events: GatewayEvents = SILENT
     _deadline: asyncio.TimerHandle | None = None
 
@@ -155,9 +176,14 @@ class BoundedHttp(H11Protocol):
             # asyncio does so only where a listener names its protocol, and this one's does not. An
             # answer is two writes, and the second waited 40 ms for the client's acknowledgement.
             taken.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if len(self.connections) - len(self.extra) > self.most:
+            self.extra[self] = None
+            if len(self.extra) > EXTRA:
+                next(iter(self.extra)).make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._rest()
+        self.extra.pop(self, None)
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
@@ -205,7 +231,7 @@ class BoundedHttp(H11Protocol):
 
     def _bounded(self, app: ASGIApp) -> Any:
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
-            if max(len(self.connections), len(self.tasks)) <= self.most:
+            if self._is_within():
                 await app(scope, receive, send)
                 return
             path = scope["path"].removeprefix(scope["root_path"])
@@ -215,9 +241,34 @@ class BoundedHttp(H11Protocol):
                     return
             # The application never hears of it.
             self.events.answered("", scope["method"], HTTPStatus.SERVICE_UNAVAILABLE, 0.0)
-            await _too_many().response()(scope, receive, send)
+            await self._too_many().response()(scope, receive, send)
 
         return answer
+
+    def _is_within(self) -> bool:
+        """Whether it is within the bound, or takes a place there that has become free."""
+        if self in self.extra and len(self.connections) - len(self.extra) < self.most:
+            del self.extra[self]
+        # Tasks may outlast their connections.
+        return self not in self.extra and len(self.tasks) <= self.most
+
+    def make_room(self) -> None:
+        """Ends it, for one that has come later."""
+        del self.extra[self]
+        if self.conn.our_state is h11.IDLE and not self.flow.write_paused:
+            self._write(self._too_many().response())
+            self.transport.close()
+        else:
+            self.transport.abort()
+
+    def _too_many(self) -> HttpProblem:
+        if not self.warnings.take(time.monotonic()):
+            log.warning("too many connections: further ones get 503", bound=self.most,
+                        setting="gateway_max_connections")  # fmt: skip
+        return HttpProblem(
+            503, "unavailable", "too many connections", retry_after=RETRY_AFTER,
+            headers={"Connection": "close"},
+        )  # fmt: skip
 
 
 def _closing(send: Send) -> Send:
@@ -236,14 +287,6 @@ def _no_http(why: object) -> HttpProblem:
     if status == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
         return HttpProblem(status, "too_large", f"the head of the request is too large: {why}")
     return HttpProblem(status, "invalid_request", f"this is no HTTP: {why}")
-
-
-def _too_many() -> HttpProblem:
-    log.warning("too many connections", setting="gateway_max_connections")
-    return HttpProblem(
-        503, "unavailable", "too many connections", retry_after=RETRY_AFTER,
-        headers={"Connection": "close"},
-    )  # fmt: skip
 
 
 def _listening(host: str, port: int) -> socket.socket:

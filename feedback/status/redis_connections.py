@@ -49,7 +49,10 @@ class _Slot:
     """What is counted: it goes with its last user, though its connection be in a cycle."""
 
     __slots__ = ("__weakref__", "connection")
-    connection: Any
+
+    def __init__(self) -> None:
+        self.connection: Any = None
+        """Made by its first borrower."""
 
 
 class RedisConnections:
@@ -80,11 +83,14 @@ class RedisConnections:
         free = self._free
         slot = self._take()
         try:
+            if slot.connection is None:  # in here: it opens a file, and there may be none left
+                slot.connection = self._origin.connection_class(**self._origin.connection_kwargs)
             _connect(slot.connection)
             yield slot.connection
         except BaseException as error:
             self._there.discard(weakref.ref(slot))
-            slot.connection.disconnect()
+            if slot.connection is not None:
+                slot.connection.disconnect()
             if isinstance(error, redis.RedisError | OSError):
                 raise StoreUnavailable(f"Redis is not available: {error}") from error
             raise
@@ -123,8 +129,7 @@ class RedisConnections:
             if time.monotonic() > end:
                 raise StoreUnavailable(f"all {self._limit} connections to Redis are in use")
         slot = _Slot()
-        self._there.add(weakref.ref(slot, self._there.discard))  # first: others count meanwhile
-        slot.connection = self._origin.connection_class(**self._origin.connection_kwargs)
+        self._there.add(weakref.ref(slot, self._there.discard))
         return slot
 
 

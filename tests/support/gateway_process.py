@@ -18,14 +18,20 @@ WAIT = 60.0
 class GatewayProcess:
     """``oncepool gateway`` on a free port."""
 
-    def __init__(self, environment: dict[str, str], log: Path, **more: str) -> None:
-        """`more` are settings of the gateway, without their prefix."""
+    def __init__(
+        self,
+        environment: dict[str, str],
+        log: Path,
+        *,
+        files: tuple[int, int] | None = None,
+        **more: str,
+    ) -> None:
+        """`more` are settings of the gateway, without their prefix; `files` as `started` has it."""
         self._log = log
         given = {f"ONCEPOOL_{name.upper()}": value for name, value in more.items()}
         ours = {"ONCEPOOL_GATEWAY_PORT": "0", "ONCEPOOL_LOG_FORMAT": "console"}
-        self.process = started(
-            "consumer", "gateway", environment={**environment, **ours, **given}, log=log
-        )
+        all_of_it = {**environment, **ours, **given}
+        self.process = started("consumer", "gateway", environment=all_of_it, log=log, files=files)
         try:
             found = eventually(self._address, WAIT, lambda: self.log)
             self.http = httpx.Client(base_url=found or "", timeout=WAIT)

@@ -18,15 +18,20 @@ def started(
     environment: Mapping[str, str],
     log: Path,
     stdout: int | None = None,
+    files: tuple[int, int] | None = None,
 ) -> subprocess.Popen[bytes]:
     """``python -m MODULE ARGUMENTS`` under this environment and `environment`, stronger.
 
-    What it says on stderr is added to the file `log`; `stdout` is as Popen has it. The caller ends
-    it.
+    What it says on stderr is added to the file `log`; `stdout` is as Popen has it. `files` are the
+    soft and the hard limit of its open files. The caller ends it.
     """
+    command = [sys.executable, "-m", module, *arguments]
+    if files is not None:
+        limits = "ulimit -Sn {}; ulimit -Hn {}".format(*files)
+        command = ["sh", "-c", f'{limits}; exec "$@"', "sh", *command]
     with log.open("ab") as file:
         return subprocess.Popen(
-            [sys.executable, "-m", module, *arguments],
+            command,
             cwd=ROOT,
             env={**os.environ, **environment},
             stdout=stdout,

@@ -12,6 +12,7 @@ import redis
 
 from feedback.errors import StoreUnavailable
 from feedback.status.redis_connections import RedisConnections
+from tests.support.descriptors import no_more_descriptors
 from tests.support.private_valkey import PrivateValkey
 from tests.support.waiting import eventually
 
@@ -131,6 +132,12 @@ def test_an_exchange_that_was_interrupted_is_answered_to_nobody(
 
 def test_who_finds_none_is_told_after_a_while(connections: RedisConnections) -> None:
     with connections.lend(), pytest.raises(StoreUnavailable, match="all 1 connections"):
+        own_id(connections)
+    own_id(connections)
+
+
+def test_without_a_file_left_it_is_away_and_nothing_is_lost(connections: RedisConnections) -> None:
+    with no_more_descriptors(), pytest.raises(StoreUnavailable, match="Too many open files"):
         own_id(connections)
     own_id(connections)
 

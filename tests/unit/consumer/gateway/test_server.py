@@ -246,6 +246,23 @@ def test_who_connects_when_too_many_are_is_told_when_to_come_again_and_counted()
     assert bench.answers == [("/livez", "GET", 200), ("", "GET", 503), ("/livez", "GET", 200)]
 
 
+def test_who_came_in_time_is_served_while_others_are_too_many() -> None:
+    async def crowd(host: str, port: int) -> None:
+        kept, writer = await asyncio.open_connection(host, port)
+        late = [await asyncio.open_connection(host, port) for _ in range(3)]
+        late[0][1].write(ASK % b"/requests/k")
+        assert (await late[0][0].readline()).startswith(b"HTTP/1.1 503 ")
+        writer.write(b"GET /openapi.json HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+        assert (await kept.read()).startswith(b"HTTP/1.1 200 ")  # until the gateway has closed it
+        writer.close()
+        late[1][1].write(ASK % b"/openapi.json")
+        assert (await late[1][0].readline()).startswith(b"HTTP/1.1 200 ")
+        for _, other in late:
+            other.close()
+
+    _serving(crowd, gateway_max_connections=1)
+
+
 @pytest.mark.parametrize("root", ["", "/once"])
 def test_a_full_gateway_still_tells_how_it_is(root: str) -> None:
     async def full(host: str, port: int) -> None:

@@ -45,6 +45,7 @@ class WaitingQueue:
         self._lanes = lanes
         self._caps = caps
         self._crew = crew
+        self._calls = calls
         self._costs = costs
         self.wants = Demand(settings.max_due, settings.max_due_bytes, settings.workers)
         self.doubts = WantedDoubts(settings.workers)
@@ -64,14 +65,15 @@ class WaitingQueue:
     def ask(self, now: float, *, claiming: bool) -> list[Action]:
         """What to tell the maintenance process."""
         actions = self._leases.due(now)
-        if self.standstill.look(now) or not claiming:
+        stands = self.standstill.look(now)
+        if not claiming or stands == self.standstill.work:
             frame = self.wants.close()
         elif not self._crew.serving:
             return actions
         else:
-            limits, elsewhere = self._limits(), self._caps.elsewhere
-            frame = self.wants.next(self._running, limits, elsewhere, now, idle=self._crew.idle)
-            if (doubts := self.doubts.want(now, elsewhere)) is not None:
+            limits, unwanted = self._limits(), self._caps.elsewhere | self._calls.types_of(stands)
+            frame = self.wants.next(self._running, limits, unwanted, now, idle=self._crew.idle)
+            if (doubts := self.doubts.want(now, unwanted)) is not None:
                 actions.append(Tell(doubts))
         if frame is not None:
             actions.append(Tell(frame))
@@ -81,27 +83,40 @@ class WaitingQueue:
         """Whether there may be something for `hoarded`."""
         if not self.claiming:
             return len(self.wants) > self._running
-        if self.standstill.holds:
-            return now >= self._back_at and len(self.wants) > self._running
-        return self.wants.may_hoard(now)
+        return self.wants.may_hoard(now) or self._may_stand(now)
+
+    def _may_stand(self, now: float) -> bool:
+        """Whether it is time to look for rows of which nothing starts."""
+        if not self.standstill.holds or now < self._back_at:
+            return False
+        return len(self.wants) > self._running
 
     def hoarded(self, now: float) -> list[Record]:
         """Takes out due rows that would wait here for long, of each type the last ones.
 
-        Once none are claimed any more, all that no worker has: they are others' to run.
+        Of work that stands, all that no worker has: they are others' to run. So are all others once
+        none are claimed any more.
         """
         if not self.may_hoard(now):
             return []
         if not self.claiming:
             return self._lanes.take_out(is_due)
-        most: int | None = 0
-        few: dict[str, int] = {}
-        if not self.standstill.holds:
-            few = self._hoards_of_limited()
-            most = self.wants.hoards(self._running, now)
-        else:
+        if self._may_stand(now):
             self._back_at = now + BACK_EVERY
-            self.wants.none_starts()
+            if gone := self._lanes.take_out(self._stands):
+                self.standstill.gave_back(map(kind_of, gone))
+                self.wants.none_starts()
+                return gone
+        return self._hoards(now)
+
+    def _stands(self, record: Record) -> bool:
+        return is_due(record) and self._calls.work_of(kind_of(record)) in self.standstill.holds
+
+    def _hoards(self, now: float) -> list[Record]:
+        if not self.wants.may_hoard(now):
+            return []
+        few = self._hoards_of_limited()
+        most = self.wants.hoards(self._running, now)
         if most is None:
             if not few:
                 return []
@@ -113,10 +128,7 @@ class WaitingQueue:
             seen[kind] += is_due(record)
             return is_due(record) and seen[kind] > min(most, few.get(kind, most))
 
-        gone = self._lanes.take_out(goes)
-        if gone and self.standstill.holds:
-            self.standstill.gave_back()
-        return gone
+        return self._lanes.take_out(goes)
 
     def _hoards_of_limited(self) -> dict[str, int]:
         """How many of a limited type may go on waiting, where more than twice as many are in hand.

@@ -12,7 +12,7 @@ _IMPORT = ("<frozen importlib", str(Path(traceback.__file__).parent / "importlib
 
 
 def explain(error: BaseException) -> str:
-    """What went wrong while the app was loaded or started, in lines.
+    """What went wrong while the app was loaded or started, in lines, of which the last says it.
 
     Errors of ours say it all; of others the frames in the app's code come first.
     """
@@ -24,13 +24,14 @@ def explain(error: BaseException) -> str:
         if isinstance(cause, SyntaxError):
             lines += "".join(traceback.format_exception_only(cause)).splitlines()[:-1]
     notes = getattr(error, "__notes__", ())
-    text = str(error) if isinstance(error, OncepoolError) else _one_line(error)
-    return "\n".join([*lines, ", ".join([text, *notes])])
+    text = str(error) if isinstance(error, OncepoolError) else _named(error)
+    # In one line, as errors of drivers often have several, of which the last one says little.
+    return "\n".join([*lines, " ".join(", ".join([text.strip(), *notes]).split())])
 
 
 def _is_ours(filename: str) -> bool:
     return filename.startswith(_IMPORT) or filename.startswith(_OURS)
 
 
-def _one_line(error: BaseException) -> str:
+def _named(error: BaseException) -> str:
     return f"{type(error).__name__}: {error}".removesuffix(": ")

@@ -91,7 +91,7 @@ class CannotServe(NamedTuple):
     """The child can't do its work, and a restart would not help."""
 
     reason: str
-    """For the operator; a traceback where code of the app failed."""
+    """For the operator: its last line says what failed, a traceback before it where."""
 
 
 # To a worker

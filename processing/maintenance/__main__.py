@@ -25,6 +25,7 @@ import processing.lean_redis  # noqa: F401 - the first to load it
 from feedback.contract.counts import PlainCount
 from feedback.contract.states import UNKNOWN_TYPE
 from feedback.errors import OncepoolError
+from feedback.postgres import one_line
 from feedback.status.opening import open_store
 from feedback.status.sender import StatusSender
 from processing.ipc.channel import BlockingChannel, ChannelClosed
@@ -101,7 +102,7 @@ def _serve(channel: BlockingChannel) -> int:
     try:
         maintenance = Maintenance(channel, settings)
     except (OSError, OncepoolError) as error:  # these say it all
-        channel.send(CannotServe(str(error)))
+        channel.send(CannotServe(one_line(error)))
         return 1
     except Exception:  # noqa: BLE001 - whatever keeps it from starting is told to main
         channel.send(CannotServe(traceback.format_exc()))

@@ -22,8 +22,8 @@ BROKEN = {
     "raises": (
         APP
         + HANDLER
-        + "@app.on_worker_start\ndef start():\n    raise RuntimeError('no licence')\n",
-        "RuntimeError: no licence, raised by the hook on_worker_start",
+        + "@app.on_worker_start\ndef start():\n    raise OSError('no key:\\n\\tno answer\\n')\n",
+        "OSError: no key: no answer, raised by the hook on_worker_start",
     ),
     "imports": ("import nosuchmodule\n", "No module named 'nosuchmodule'"),
     "syntax": ("def x(:\n", "SyntaxError"),

@@ -22,7 +22,11 @@ def restored() -> Iterator[None]:
     root = logging.getLogger()
     handlers, level = root.handlers[:], root.level
     hooks = threading.excepthook, sys.unraisablehook
+    known = [one for one in root.manager.loggerDict.values() if isinstance(one, logging.Logger)]
+    able = [one for one in known if not one.disabled]
     yield
+    for logger in able:
+        logger.disabled = False
     threading.excepthook, sys.unraisablehook = hooks
     root.handlers[:] = handlers
     root.setLevel(level)
@@ -312,7 +316,7 @@ def test_who_takes_the_place_of_its_handler_is_known_and_who_stands_beside_it_is
     assert not replaced()
     logging.getLogger().addHandler(logging.NullHandler())
     assert not replaced()
-    logging.basicConfig(force=True)
+    logging.getLogger().handlers[:] = [logging.NullHandler()]  # as basicConfig() does by force
     assert replaced()
     configure("json", "info", stream=io.StringIO())
     assert not replaced()
@@ -326,6 +330,7 @@ def test_lines_stay_as_they_are_whatever_an_app_configures() -> None:
         configure("json", "info", stream=io.StringIO())
         log.info("used before")
         structlog.configure(processors=[structlog.processors.JSONRenderer()])
+        # Others are disabled by that, too.
         logging.config.dictConfig({"version": 1, "root": {"handlers": []}})
         configure("json", "info", stream=stream)
         structlog.configure(processors=[structlog.processors.JSONRenderer()])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from feedback.contract.record import Record, is_due, kind_of
@@ -72,7 +72,9 @@ class WaitingQueue:
             return actions
         else:
             limits, unwanted = self._limits(), self._caps.elsewhere | self._calls.types_of(stands)
-            frame = self.wants.next(self._running, limits, unwanted, now, idle=self._crew.idle)
+            frame = self.wants.next(
+                self._running, limits, unwanted, now, idle=self._crew.idle, behind=self._behind
+            )
             if (doubts := self.doubts.want(now, unwanted)) is not None:
                 actions.append(Tell(doubts))
         if frame is not None:
@@ -146,6 +148,10 @@ class WaitingQueue:
         Of neither does it depend on room here when they go: others are wanted beside them.
         """
         return sum(chunk.due for chunk in self._crew.chunks) + self._lanes.kept_back.now.due
+
+    def _behind(self) -> Iterable[Record]:
+        """What only waits for others of its keys, where there is room for what does not."""
+        return self._lanes.due_behind() if self._calls.may_start(()) else ()
 
     def new_maintenance(self, *, stopping: bool) -> list[Action]:
         """There is another maintenance process: it is told of every claimed row in hand.

@@ -77,6 +77,8 @@ class Demand:
         """What the open want wants none of; None: it wants all."""
         self._look_at = 0.0
         """When to look next whether others are wanted besides."""
+        self._keys_at = 0.0
+        """The same of other keys, however much came meanwhile."""
         self._since = 0.0
         """When the mark was set last, or rows came while none were in hand."""
         self._done = 0
@@ -163,14 +165,19 @@ class Demand:
         behind: Callable[[], Iterable[Record]],
     ) -> WantRows | None:
         """What waits does not go: asks for what is of other keys, or of other types."""
-        if now < self._look_at:
+        stuck = now >= self._look_at
+        if not stuck and now < self._keys_at:
             return None
-        self._look_at = now + REPLACE_AFTER
+        if stuck:
+            self._look_at = now + REPLACE_AFTER
+        self._keys_at = now + STUCK_AFTER  # also where rows of one key go and come all the time
         keys, held = self._held_keys(behind())
         here = self._kinds - held
         free = waiting - held.total()
         if few_can_start := bool(keys) and 2 * free < self._mark:
             crowds = []
+        elif not stuck:
+            return None
         else:
             # Of a limited type that may have no more here a few are a crowd.
             full = {kind for kind, more in limits.items() if not more}
@@ -262,6 +269,7 @@ class Demand:
             # They may go before it is asked again; and how long none were due says nothing.
             self._mark = max(self._mark, self._goal(now))
             self._since, self._done = now, 0
+            self._keys_at = now + STUCK_AFTER
         for record in records:
             size = record_size(record)
             self.hand[claim_of(record)] = size

@@ -112,6 +112,20 @@ def test_the_key_is_wanted_again_before_its_rows_run_out(hot: Queue) -> None:
     assert len(hot.pool.wants) > 1
 
 
+def test_other_keys_are_wanted_though_rows_of_one_go_and_come_in_time(hot: Queue) -> None:
+    wants: list[WantRows] = []
+    for _ in range(300):
+        hot.end()
+        want = hot.ask(0.2)
+        if want is not None:
+            wants.append(want)
+            if not want.held_keys:
+                hot.claim(want, ("slow", b"hot", want.most))
+    late = [want.held_keys for want in wants[-20:]]
+    assert late.count([]) > 5
+    assert late.count([b"hot"]) > 5
+
+
 def test_what_comes_of_other_keys_puts_off_no_look_at_what_is_to_be_given_back(hot: Queue) -> None:
     for second in range(1, int(PATIENCE)):
         want = hot.ask(STUCK_AFTER)

@@ -21,7 +21,7 @@ READ_WITHIN: Final = 3.0
 """Seconds for a statement."""
 ANSWERED_WITHIN: Final = 3 * READ_WITHIN
 """Seconds for whoever asks: what is under way of others comes first."""
-AT_ONCE: Final = 500
+AT_ONCE: Final = 100
 LONG: Final = 0.2
 """Seconds after which a statement keeps back no other."""
 STATEMENTS: Final = 2

@@ -14,6 +14,8 @@ from consumer.gateway.statuses import Statuses, status_json
 
 FIRST_PART: Final = 5
 """Ids of a list that are read at first; then twice as many each time, while statuses are small."""
+LARGEST_PART: Final = 50
+"""Ids: nobody knows whether the next ones are small, too."""
 LARGE_PART: Final = 1024 * 1024
 """Bytes of statuses in a part, from which on fewer are read at once."""
 LARGE_LIST: Final = 1024 * 1024
@@ -70,7 +72,8 @@ class StatusLists:
             if size > most:
                 raise _TooMuch(len(rows))
             rows += part
-            at_once = 2 * at_once if length < LARGE_PART else max(1, at_once // 2)
+            more = min(2 * at_once, LARGEST_PART)
+            at_once = more if length < LARGE_PART else max(1, at_once // 2)
         return rows
 
     async def _part(self, ids: Sequence[str], caller: Caller) -> list[bytes]:

@@ -9,14 +9,14 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 from consumer.admin.lookup import may_change, newer
+from consumer.errors import ConsumerError
 from feedback.client.async_client import AsyncClient
-from feedback.contract.payloads import write_json
 from feedback.contract.states import NOT_RUN, State
 from feedback.errors import Conflict, DeliveryFailed, OncepoolError, StoreUnavailable, WaitTimeout
 from feedback.status.status import Status, StatusFields
 
 READ_WITHIN: Final = 3.0
-"""Seconds in which Redis has to answer."""
+"""Seconds in which a read of Redis has to have its turn, and to end."""
 _FIRST_LOOK: Final = 1.0
 _LONGEST_LOOK: Final = 8.0
 """Seconds between two looks at the journal, while somebody waits."""
@@ -28,10 +28,23 @@ def status_json(status: Status) -> bytes:
     return StatusFields(
         status.id, status.type, status.state, status.run, status.code, status.attempt, status.at,
         fingerprint=None if fingerprint is None else bytes.fromhex(fingerprint),
-        result=None if status.result is None else write_json(status.result),
+        result=status.result_json,
         error=status.error, reason=status.reason, retry_at=status.retry_at,
         superseded_by=status.superseded_by, journaled=status.journaled,
     ).encode()  # fmt: skip
+
+
+class ReadsBusy(ConsumerError):
+    """A read of Redis did not have its turn, or not to its end: one that hangs fails before.
+
+    So many others ask, or for such large statuses. The journal is not asked for more of them then.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__(
+            f"the statuses could not be read within {seconds:g} s: others ask for very many, or for"
+            " very large ones; ask again"
+        )
 
 
 class StatusSource(Protocol):
@@ -70,7 +83,8 @@ class Statuses:
     async def read(self, ids: Sequence[str]) -> list[Status | None]:
         """One status an id, in their order, None where nobody knows it.
 
-        Raises OncepoolError where something does not answer and nobody else knows one of them.
+        Raises OncepoolError where something does not answer and nobody else knows one of them, and
+        ReadsBusy.
         """
         found: dict[str, Status | None] = {}
         problem: OncepoolError | None = None
@@ -156,4 +170,4 @@ class Statuses:
             async with asyncio.timeout(READ_WITHIN):
                 return await self._client.statuses(ids)
         except TimeoutError:
-            raise StoreUnavailable(f"Redis gave no answer within {READ_WITHIN:g} s") from None
+            raise ReadsBusy(READ_WITHIN) from None

@@ -9,7 +9,6 @@ from threading import Lock
 from typing import Any, NamedTuple, Protocol
 
 from feedback.client.send_clock import SendTime
-from feedback.contract.payloads import write_json
 from feedback.contract.states import MAX_RUN, OK, State
 from feedback.errors import Conflict, ResultMismatch
 from feedback.status.status import Status, StatusFields
@@ -124,7 +123,7 @@ def typed(status: Status, adapter: ResultAdapter | None) -> Status:
     if adapter is None or status.state is not State.DONE:
         return status
     try:
-        return replace(status, result=adapter.validate_json(write_json(status.result)))
+        return replace(status, result=adapter.validate_json(status.result_json or b"null"))
     except ValueError as error:
         raise ResultMismatch(status, str(error)) from error
 

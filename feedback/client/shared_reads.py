@@ -1,16 +1,20 @@
-"""Statuses that many tasks ask for at once, read together."""
+"""Statuses that many tasks ask for at once, read together, so many at a time."""
 
 from __future__ import annotations
 
 import queue
 import threading
+from collections import deque
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from feedback.client.event_loop import LoopAnswer
 from feedback.client.lazy_thread import LazyThread
 from feedback.errors import ClientClosed, StoreUnavailable
 from feedback.status.status import Status
+
+AT_ONCE: Final = 50
+"""Ids that are read together, unless one asks for more: all that is read is held until then."""
 
 Read = Callable[[Sequence[str]], list[Status | None]]
 """Answers in the order of the ids. May raise StoreUnavailable."""
@@ -22,10 +26,10 @@ class _Asked(NamedTuple):
 
 
 class SharedReads:
-    """One thread that reads. What is asked for while it does is what it reads next, all at once.
+    """One thread that reads, for all that wait: AT_ONCE ids at a time, who asked first first.
 
-    So a thousand tasks that ask a store which is away are told after one time-out, not a thousand.
-    The thread starts with the first use.
+    They are answered before the next ones are read. When the store is away, all that wait are told:
+    a thousand tasks after one time-out, not a thousand. The thread starts with the first use.
     """
 
     def __init__(self, read: Read) -> None:
@@ -55,38 +59,52 @@ class SharedReads:
         self._thread.join()
 
     def _run(self) -> None:
-        while (first := self._asked.get()) is not None:
-            together, last = self._gather(first)
-            # Who was cancelled meanwhile is not read for.
-            wanted = [one for one in together if one.answer.wanted]
-            if wanted:
-                self._answer(wanted)
-            if last:
-                return
+        waiting: deque[_Asked] = deque()
+        ended = False
+        while waiting or not ended:
+            ended = self._gather(waiting) or ended
+            self._answer_some(waiting)
 
-    def _gather(self, first: _Asked) -> tuple[list[_Asked], bool]:
-        together = [first]
+    def _gather(self, waiting: deque[_Asked]) -> bool:
+        """Adds what is asked for, once something is. Whether nothing will be after that."""
         while True:
             try:
-                asked = self._asked.get_nowait()
+                asked = self._asked.get(block=not waiting)
             except queue.Empty:
-                return together, False
+                return False
             if asked is None:
-                return together, True
-            together.append(asked)
+                return True
+            waiting.append(asked)
 
-    def _answer(self, wanted: list[_Asked]) -> None:
+    def _answer_some(self, waiting: deque[_Asked]) -> None:
+        part = _first(waiting)
         try:
-            statuses = self._read([name for asked in wanted for name in asked.ids])
+            self._answer(part)
         except StoreUnavailable as error:
-            for asked in wanted:
+            for asked in (*part, *waiting):
                 # One each: an error grows by where it is raised.
                 asked.answer.fail(StoreUnavailable(*error.args))
+            waiting.clear()
         except BaseException as error:  # noqa: BLE001  (raised where it is awaited)
-            for asked in wanted:
+            for asked in part:
                 asked.answer.fail(error)
-        else:
-            start = 0
-            for asked in wanted:
-                asked.answer.give(statuses[start : start + len(asked.ids)])
-                start += len(asked.ids)
+
+    def _answer(self, part: Sequence[_Asked]) -> None:
+        ids = [name for asked in part for name in asked.ids]
+        statuses = self._read(ids) if ids else []
+        start = 0
+        for asked in part:
+            asked.answer.give(statuses[start : start + len(asked.ids)])
+            start += len(asked.ids)
+
+
+def _first(waiting: deque[_Asked]) -> list[_Asked]:
+    """Takes those to be read next; who was cancelled meanwhile is not read for."""
+    part: list[_Asked] = []
+    ids = 0
+    while waiting and (not part or ids + len(waiting[0].ids) <= AT_ONCE):
+        asked = waiting.popleft()
+        if asked.answer.wanted:
+            part.append(asked)
+            ids += len(asked.ids)
+    return part

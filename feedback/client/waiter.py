@@ -20,7 +20,8 @@ from feedback.bell import Bell
 from feedback.client.lazy_thread import LazyThread
 from feedback.client.poll_schedule import PollSchedule
 from feedback.errors import StoreUnavailable
-from feedback.status.status import Status, hinted_ids
+from feedback.status.hints import hinted_ids
+from feedback.status.status import Status
 from feedback.status.store import StatusStore, decode_or_none
 
 log = logging.getLogger("oncepool.client")

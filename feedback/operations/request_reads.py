@@ -104,7 +104,8 @@ def get_statuses(connection: Connection, ids: Sequence[str], *, schema: str) -> 
     changed = _last_changes(connection, rows.values(), schema)
     for name, row in rows.items():
         try:
-            found[name] = Status.decode(row.status(changed.get(name, row.at)).encode())
+            value = row.status(changed.get(name, row.at)).encode()
+            found[name] = Status.decode(value, whole=False)
         except ValueError as problem:
             _log.error("the status of request %s left out: %s", name, problem)
     return found

@@ -10,8 +10,9 @@ from datetime import datetime
 
 from feedback.contract.states import State
 from feedback.errors import StoreUnavailable
+from feedback.status.hints import hint_messages
 from feedback.status.replacement import replacement
-from feedback.status.status import Status, StatusWrite, hint_messages
+from feedback.status.status import Status, StatusWrite
 from feedback.status.store import decode_or_none
 
 

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+from feedback.status.hints import hint_messages
 from feedback.status.replacement import WITHOUT_ROW_MARKS
-from feedback.status.status import StatusWrite, hint_messages
+from feedback.status.status import StatusWrite
 
 
 def _finds(*marks: bytes) -> bytes:

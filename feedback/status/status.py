@@ -1,4 +1,4 @@
-"""A status: what a producer reads about its request, what its writer says, and its hint.
+"""A status: what a producer reads about its request, and what its writer says.
 
 A further field stands here three times: in both shapes, and in how one becomes the other.
 """
@@ -6,7 +6,6 @@ A further field stands here three times: in both shapes, and in how one becomes 
 from __future__ import annotations
 
 from binascii import hexlify
-from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import lru_cache
@@ -15,7 +14,6 @@ from typing import Any, Final, Generic, NamedTuple
 import orjson
 from typing_extensions import TypeVar
 
-from feedback.contract.payloads import parse_json, refuse_deep
 from feedback.contract.states import (
     FINAL,
     MAX_RUN,
@@ -26,6 +24,7 @@ from feedback.contract.states import (
     DeadLetterReason,
     State,
 )
+from feedback.status.unparsed import ParsedWhenRead, fields_of
 
 AROUND_RESULT: Final = 1
 """Levels of a status, and of a result record, that its result stands in."""
@@ -113,12 +112,19 @@ class Status(Generic[ResultT]):
         """
         return None not in (self.fingerprint, fingerprint) and self.fingerprint != fingerprint
 
+    @property
+    def result_json(self) -> bytes | None:
+        """The result as JSON, None where there is none."""
+        return _RESULT.as_json(self)
+
     @classmethod
-    def decode(cls, value: bytes) -> Status:
-        """Reads what StatusFields.encode wrote. Raises ValueError for anything else."""
+    def decode(cls, value: bytes, *, whole: bool = True) -> Status:
+        """Reads what StatusFields.encode wrote. Raises ValueError for anything else.
+
+        Not `whole`: a large result is parsed where `result` is first read, which may raise it then.
+        """
         try:
-            fields = parse_json(value)
-            refuse_deep(value, fields)
+            fields = fields_of(value, whole=whole)
             v = fields["v"]
             if len(v) != 6 or not (v.isascii() and v.isdecimal()):
                 raise ValueError(f"v is {v!r}")
@@ -140,6 +146,10 @@ class Status(Generic[ResultT]):
             )
         except (KeyError, TypeError, AttributeError, OverflowError) as error:
             raise ValueError(f"not a status: {error!r}") from None
+
+
+_RESULT: Final = ParsedWhenRead(vars(Status)["result"], around=AROUND_RESULT)
+type.__setattr__(Status, "result", _RESULT)  # in place of its slot
 
 
 def _text(fields: dict[str, Any], name: str) -> str:
@@ -295,27 +305,6 @@ class StatusWrite(NamedTuple):
             b"" if result is None else b',"result":%b' % result,
         )
         return cls(id, value, ttl, reply_to=reply_to, final=final)
-
-
-def hint_messages(writes: Sequence[StatusWrite]) -> dict[str, bytes]:
-    """One message per channel: a line `id SP value` for each status that its producer wants."""
-    lines: dict[str, list[bytes]] = {}
-    for write in writes:
-        if write.reply_to is not None:
-            line = write.id.encode() + b" " + write.value
-            lines.setdefault(write.reply_to, []).append(line)
-    return {channel: b"\n".join(content) for channel, content in lines.items()}
-
-
-def hinted_ids(message: bytes) -> list[str]:
-    """The ids that a hint names. What cannot be read is left out: a hint is only a hint."""
-    ids = []
-    for line in message.split(b"\n"):
-        # An id may hold spaces, so the start of the value marks its end.
-        end = line.rfind(b' {"v":"')
-        if end > 0:
-            ids.append(line[:end].decode(errors="replace"))
-    return ids
 
 
 def _writable(fields: dict[str, Any]) -> dict[str, Any]:

@@ -58,10 +58,13 @@ class StatusStore(Protocol):
 
 
 def decode_or_none(value: bytes | None) -> Status | None:
-    """The status; None where there is none, or a value not written by us (which is replaced)."""
+    """The status; None where there is none, or a value not written by us (which is replaced).
+
+    A large result is parsed when it is first read.
+    """
     if value is None:
         return None
     try:
-        return Status.decode(value)
+        return Status.decode(value, whole=False)
     except ValueError:
         return None

@@ -290,6 +290,13 @@ def test_a_row_that_makes_no_status_takes_no_other_with_it(
     assert line.startswith("the status of request deep left out: nested deeper than 500")
 
 
+def test_a_large_result_of_a_row_is_given_as_it_stands(journal: Journal) -> None:
+    result = f"[{', '.join(['1.50'] * 5_000)}]"
+    journal.put("large", "done", result=result, error=None)
+    found = get_statuses(journal.connection, ["large"], schema=journal.schema)["large"]
+    assert found.result_json == result.encode()
+
+
 def nested(depth: int) -> bytes:
     return b"[" * depth + b"]" * depth
 

@@ -14,9 +14,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from feedback.contract.states import MAX_RUN, RANK, State
+from feedback.status.hints import hinted_ids
 from feedback.status.memory_store import MemoryStatusStore
 from feedback.status.redis_store import RedisStatusStore
-from feedback.status.status import Status, StatusFields, StatusWrite, hinted_ids
+from feedback.status.status import Status, StatusFields, StatusWrite
 from feedback.status.store import StatusStore
 from stack import Stack
 from tests.support import eventually

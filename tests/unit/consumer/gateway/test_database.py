@@ -400,7 +400,7 @@ def test_nobody_waits_for_ever_for_what_others_have_asked() -> None:
         await _turns()
         assert all(one.done() for one in many)
         for one in many:
-            with pytest.raises(JournalBusy, match="came to 0 of 500 within 9 s"):
+            with pytest.raises(JournalBusy, match=f"came to 0 of {AT_ONCE} within 9 s"):
                 await one
         threads.go.set()
         assert await source.read(["x"]) == [None]

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
+import threading
+from collections.abc import Sequence
 from datetime import timedelta
 
 import httpx
 import pytest
 
+from consumer.gateway.statuses import READ_WITHIN
 from feedback.contract.states import State
+from feedback.status.status import Status
 from tests.support.gateway import AT, GatewayBench
+from tests.support.loop_clock import stopped_clock
 
 
 def test_a_wait_for_what_redis_alone_has_settled_looks_now_and_then() -> None:
@@ -68,3 +74,29 @@ def test_an_older_row_does_not_hide_a_doubt_that_no_row_says(
         assert (await http.get("/requests/row")).json()["state"] == "failed", "a row said so"
 
     bench.run(scenario)
+
+
+def test_reads_that_have_no_turn_are_not_said_to_be_redis_and_not_asked_of_the_journal() -> None:
+    bench = GatewayBench()
+    bench.journal.put("a", State.DONE)
+    begun, go = threading.Event(), threading.Event()
+
+    def slow(ids: Sequence[str]) -> list[Status | None]:
+        begun.set()
+        go.wait(50)
+        return [None for _ in ids]
+
+    bench.store.read = slow  # type: ignore[method-assign]
+
+    async def scenario(http: httpx.AsyncClient) -> None:
+        later = stopped_clock()
+        asking = asyncio.create_task(http.get("/requests/a"))
+        assert await asyncio.to_thread(begun.wait, 50)
+        later(READ_WITHIN)
+        answer = await asking
+        go.set()
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
+        assert "others ask for very many" in answer.json()["detail"]
+
+    bench.run(scenario)
+    assert not bench.journal.asked

@@ -1,6 +1,9 @@
 from __future__ import annotations
 
+import copy
+import dataclasses
 import json
+import pickle
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
 
@@ -11,8 +14,10 @@ from hypothesis import strategies as st
 
 import feedback
 from feedback.contract import states
+from feedback.contract.payloads import parse_json, write_exactly
 from feedback.contract.states import FINAL, RANK, SETTLED, State
-from feedback.status.status import Status, StatusFields, StatusWrite, hint_messages, hinted_ids
+from feedback.status.hints import hint_messages, hinted_ids
+from feedback.status.status import Status, StatusFields, StatusWrite
 
 AT = datetime(2030, 5, 1, 12, 0, 0, 250_000, tzinfo=UTC)
 
@@ -185,3 +190,59 @@ def test_every_exported_name_exists() -> None:
     assert dir(feedback) == sorted(feedback.__all__)
     with pytest.raises(AttributeError):
         _ = feedback.nonsense
+
+
+LARGE = {"rows": [{"n": n, "t": '},"result":[1'} for n in range(1000)], "exact": 2**70}
+
+
+def large(**fields: Any) -> bytes:
+    return encode(**{"result": write_exactly(LARGE)} | fields)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {},
+        {"error": "{}"},
+        {"reason": ',"result":{}}', "journaled": False},
+        {"code": ',"result":{"a":1}'},
+        {"retry_at": AT},
+        {"superseded_by": "}"},
+        {"result": b'"%s"' % (b"x" * 20_000), "error": "x"},
+        {"result": b"[%s1]" % (b"1, " * 20_000)},
+    ],
+)
+def test_a_large_result_is_the_same_when_it_is_parsed_later(fields: dict[str, Any]) -> None:
+    value = large(**fields)
+    whole = Status.decode(value)
+    for use in (repr, copy.copy, copy.deepcopy, dataclasses.astuple, dataclasses.replace):
+        assert use(Status.decode(value, whole=False)) == use(whole)
+    later = Status.decode(value, whole=False)
+    assert later == whole
+    assert pickle.loads(pickle.dumps(Status.decode(value, whole=False))) == whole
+    assert later.result == whole.result == parse_json(later.result_json or b"")
+
+
+def test_a_large_result_is_given_as_it_came() -> None:
+    result = b'{"a": [1.50, %s]}' % b", ".join(b"1e2" for _ in range(10_000))
+    status = Status.decode(encode(result=result), whole=False)
+    assert status.result_json == result
+    assert status.result["a"][:2] == [1.5, 100.0]
+    assert status.result is status.result
+    assert Status.decode(encode(result=b"[1.50]"), whole=False).result_json == b"[1.5]"
+    assert Status.decode(encode()).result_json is None
+
+
+@pytest.mark.parametrize("broken", [b"[%s}]" % (b"1," * 20_000), b"[" * 20_000 + b"]" * 20_000])
+def test_a_large_result_that_is_none_is_told_to_who_reads_it(broken: bytes) -> None:
+    status = Status.decode(encode(result=broken), whole=False)
+    assert status.state is State.DONE
+    with pytest.raises(ValueError):
+        _ = status.result
+
+
+def test_what_has_a_result_in_another_field_is_read_as_a_whole() -> None:
+    value = large().replace(b',"result":', b',"x":{"y":1,"result":', 1) + b"}"
+    assert Status.decode(value, whole=False).result is None
+    with pytest.raises(ValueError):
+        Status.decode(value[:-1], whole=False)

@@ -7,7 +7,7 @@ whoever dies or hangs is known, and no handler that takes its time keeps the end
 from __future__ import annotations
 
 import signal
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, Final, TypeAlias
 
@@ -40,16 +40,13 @@ class SeatedCalls:
         self._lanes = lanes
         self._crew = crew
         self._kill_gap = kill_gap
-        self._in_chunks: frozenset[str] = frozenset()
-        """The app's types that are none."""
-        self.chunks_gave_back = False
-        """Rows that go in chunks were given back as none started: they have their turn as if they
-        waited here, else no worker would ever have its last call behind it, and be free."""
+        self._others = False
+        """The app has handlers of other kinds."""
         self._time: TimeShares[str] = TimeShares()
 
-    def app(self, types: Collection[str], at_once: Mapping[str, int]) -> None:
+    def app(self, at_once: Mapping[str, int], *, others: bool) -> None:
         """What the app's handlers say."""
-        self._in_chunks = frozenset(types).difference(at_once)
+        self._others = others
         if at_once != self.at_once:
             self.at_once = dict(at_once)
             self._lanes.run_beside(self.at_once)
@@ -61,40 +58,15 @@ class SeatedCalls:
         """A call waits, and it has its turn before what goes in chunks."""
         if not self._lanes.calls_wait:
             return False
-        return not self._chunks_wait or self._time.in_turn((CALLS, CHUNKS))[0] == CALLS
+        return not self._lanes.chunks_wait or self._time.in_turn((CALLS, CHUNKS))[0] == CALLS
 
     @property
-    def _chunks_wait(self) -> bool:
-        return self.chunks_gave_back or self._lanes.chunks_wait
-
-    def work_of(self, kind: str) -> str:
-        """CALLS or CHUNKS."""
-        return CALLS if kind in self.at_once else CHUNKS
-
-    def types_of(self, work: Collection[str]) -> frozenset[str]:
-        """The app's types that are such work."""
-        chunks = self._in_chunks if CHUNKS in work else frozenset[str]()
-        return chunks.union(self.at_once) if CALLS in work else chunks
-
-    def may_start(self, ended: Collection[str]) -> set[str]:
-        """Work that a worker may have, or could have in its turn where other work has ended."""
-        takers, callers = self._takers()
-        may = set[str]()
-        if any(not w.chunks for w in takers):
-            may.add(CHUNKS)
-        elif CALLS in ended and not self._chunks_wait and _to_drain(callers, len(takers)):
-            may.add(CHUNKS)  # one drains as soon as anything waits for that
-        in_turn = (CHUNKS in may or CHUNKS in ended) and self._more(takers, callers) > 0
-        if in_turn or any(w.seats.have_room(self.at_once) for w in callers):
-            may.add(CALLS)
-        return may
-
-    def kept_free(self, work: Collection[str]) -> int:
-        """How many free workers, the first of them, such work may have."""
-        takers, callers = self._takers()
-        if CHUNKS in work:
-            return len(takers)
-        return self._more(takers, callers) if CALLS in work else 0
+    def has_room(self) -> bool:
+        """A worker may be given something that it starts at once."""
+        return any(
+            worker.takes_chunks and (not worker.chunks or worker.seats.have_room(self.at_once))
+            for worker in self._crew.all.values()
+        )
 
     def served(self, chunk: Chunk) -> None:
         """A chunk was sent."""
@@ -105,7 +77,6 @@ class SeatedCalls:
         self,
         make: Callable[[Worker], Chunk],
         send: Callable[[Worker, Chunk], Send],
-        kept: Collection[str],
         *,
         others_ready: bool = True,
     ) -> list[Action]:
@@ -113,16 +84,14 @@ class SeatedCalls:
 
         A free one gets all that it may have: while its calls are open it can do nothing else. Where
         it is the turn of what goes in chunks, one worker that has calls gets no more. Without
-        `others_ready` nothing can go in chunks now, whatever waits. What `kept` work may have is
-        left to it.
+        `others_ready` nothing can go in chunks now, whatever waits.
         """
-        if CALLS in kept:
-            return []
         actions: list[Action] = []
-        takers, callers = self._takers()
+        takers = [w for w in self._crew.all.values() if w.takes_chunks]
+        callers = [w for w in takers if w.seats.taken]
         drained = _to_drain(callers, len(takers)) if others_ready else None
         get_on = [w for w in callers if not w.seats.held_up]
-        for worker in get_on if CHUNKS in kept else get_on + self._free(takers, callers):
+        for worker in get_on + self._free(takers, callers):
             waits = others_ready and (worker is drained or not worker.chunks)
             go_on = self.in_turn if waits else self._lanes.calls_wait
             while go_on:
@@ -136,17 +105,9 @@ class SeatedCalls:
 
     def _free(self, takers: list[Worker], callers: list[Worker]) -> list[Worker]:
         """Workers that have nothing; one of several is kept for what goes in chunks."""
-        return [w for w in takers if not w.chunks][: self._more(takers, callers)]
-
-    def _more(self, takers: list[Worker], callers: list[Worker]) -> int:
-        """How many workers more may have calls."""
-        kept = 1 if self._in_chunks and len(takers) > 1 else 0
-        return max(0, len(takers) - kept - len(callers))
-
-    def _takers(self) -> tuple[list[Worker], list[Worker]]:
-        """Workers that may be given something, and of them those that have calls."""
-        takers = [w for w in self._crew.all.values() if w.takes_chunks]
-        return takers, [w for w in takers if w.seats.taken]
+        free = [w for w in takers if not w.chunks]
+        kept = 1 if self._others and len(takers) > 1 else 0
+        return free[: max(0, len(takers) - kept - len(callers))]
 
     # What goes on
 

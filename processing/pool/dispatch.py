@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from typing import Final
 
 from feedback.contract.record import is_due
@@ -10,8 +9,8 @@ from processing.ipc.frames import RunChunk
 from processing.pool.actions import Action, Send
 from processing.pool.calls import SeatedCalls
 from processing.pool.chunk import CHUNK_REQUESTS, Chunk
+from processing.pool.demand import Demand
 from processing.pool.lanes import Lanes
-from processing.pool.waiting_queue import WaitingQueue
 from processing.pool.worker_state import Worker
 from processing.pool.worker_time import TimeShares
 from processing.pool.workers import Workers
@@ -29,13 +28,12 @@ class Dispatch:
     """Fills chunks, and seats."""
 
     def __init__(
-        self, lanes: Lanes, crew: Workers, calls: SeatedCalls, queue: WaitingQueue, instance: str
+        self, lanes: Lanes, crew: Workers, calls: SeatedCalls, wants: Demand, instance: str
     ) -> None:
         self._lanes = lanes
         self._crew = crew
         self._calls = calls
-        self._wants = queue.wants
-        self._standstill = queue.standstill
+        self._wants = wants
         self._instance = instance
         self._shares: TimeShares[str] = TimeShares()
         self._next_chunk = 0
@@ -43,27 +41,23 @@ class Dispatch:
 
     def plan(self, now: float) -> list[Action]:
         """Gives free workers something to do, and busy ones what they do next."""
-        kept = self._standstill.rows_first(now)
-        actions = self._fill(kept) if len(self._lanes) else []
+        actions = self._fill() if len(self._lanes) else []
         if now >= self._try_at and self._crew.cut_off:
             self._try_at = now + TRY_EVERY
             actions += self._tries()
         return actions
 
-    def _fill(self, kept: Collection[str]) -> list[Action]:
+    def _fill(self) -> list[Action]:
         actions, calls_first = self._decided(), False
         if self._calls.at_once:
-            actions += self._calls.plan(self._chunk_for, self._send, kept)
+            actions += self._calls.plan(self._chunk_for, self._send)
             calls_first = self._calls.in_turn
         takers = [w for w in self._crew.all.values() if w.takes_chunks]
         free = [w for w in takers if not w.chunks]
-        free = free[self._calls.kept_free(kept) :] if kept else free
         for left, worker in zip(range(len(free), 0, -1), free, strict=True):
             if not (chunk := self._next_for(worker, -(-self._waiting // left))):
                 if self._calls.at_once:
-                    actions += self._calls.plan(
-                        self._chunk_for, self._send, kept, others_ready=False
-                    )
+                    actions += self._calls.plan(self._chunk_for, self._send, others_ready=False)
                 break
             actions.append(self._send(worker, chunk))
         return actions + self._prefetch(takers, calls_first=calls_first)

@@ -54,7 +54,9 @@ class Pool:
         self.calls = SeatedCalls(self.lanes, self.crew, settings.kill_gap)
         self._trying_again = TryingAgain(self.lanes.kept_back, settings.max_in_hand)
         self.queue = WaitingQueue(settings, self.lanes, self.caps, crew, self.calls, costs)
-        self._dispatch = Dispatch(self.lanes, self.crew, self.calls, self.queue, settings.instance)
+        self._dispatch = Dispatch(
+            self.lanes, self.crew, self.calls, self.queue.wants, settings.instance
+        )
         self.totals = ReportTotals()
         self.in_hand = 0
         self.in_hand_bytes = 0
@@ -155,7 +157,7 @@ class Pool:
             size = self.queue.doubts.came(records)
         else:
             size = self.wants.came(order, records, now)
-            self.queue.standstill.rows_came(map(kind_of, records))
+            self.queue.standstill.rows_came()
         self.submit([record for record, verdict in rows if verdict is None], size)
         for record, verdict in rows:
             if verdict is not None:
@@ -175,7 +177,7 @@ class Pool:
         actions = self._trying_again.tend(now)
         if not self.stopping:
             actions += self.crew.spawn_missing(now)
-        if self.stopping or not self.database_up:
+        if self.stopping or not self.database_up or self.queue.standstill.rows_first(now):
             return actions
         return actions + self._dispatch.plan(now)
 
@@ -200,10 +202,10 @@ class Pool:
     def report(self, number: int, report: Report) -> list[Action]:
         """A worker is done with its first chunk. Raises WrongFrame where it is another's."""
         worker = self.workers[number]
+        self.queue.standstill.moved()
         chunk = worker.take_first(report.chunk)
         if chunk is None:
             raise WrongFrame(f"chunk {report.chunk} was reported, which is not its first")
-        self.queue.standstill.ended(chunk)
         # It lives, so nothing is at work on the connection that it has now.
         lost = worker.backends[:-1] if report.database_up else worker.backends
         suspects = suspects_of_report(chunk, report, lost, self.token(chunk))
@@ -316,7 +318,7 @@ class Pool:
         """
         self.queue.doubts.types = tuple(checked)
         self.limit_by_app(most)
-        self.calls.app(types, at_once)
+        self.calls.app(at_once, others=len(types) > len(at_once))
 
     def limit_by_app(self, at_once: Mapping[str, int]) -> None:
         """The handlers' own limits."""

@@ -17,11 +17,7 @@ def stats_of(pool: Pool) -> PoolStats:
     if pool.crew.none_starts or pool.crew.cut_off:
         present: Mapping[str, int] = {}
     else:
-        stands = pool.queue.standstill.holds
-        present = {
-            kind: in_use[kind] if pool.calls.work_of(kind) in stands else n
-            for kind, n in lanes.present.items()
-        }
+        present = in_use if pool.queue.standstill.holds else lanes.present
     return PoolStats(
         workers=len(serving),
         workers_free=sum(not w.chunks for w in serving),

@@ -65,17 +65,16 @@ class WaitingQueue:
     def ask(self, now: float, *, claiming: bool) -> list[Action]:
         """What to tell the maintenance process."""
         actions = self._leases.due(now)
-        stands = self.standstill.look(now)
-        if not claiming or stands == self.standstill.work:
+        if self.standstill.look(now) or not claiming:
             frame = self.wants.close()
         elif not self._crew.serving:
             return actions
         else:
-            limits, unwanted = self._limits(), self._caps.elsewhere | self._calls.types_of(stands)
+            limits, elsewhere = self._limits(), self._caps.elsewhere
             frame = self.wants.next(
-                self._running, limits, unwanted, now, idle=self._crew.idle, behind=self._behind
+                self._running, limits, elsewhere, now, idle=self._crew.idle, behind=self._behind
             )
-            if (doubts := self.doubts.want(now, unwanted)) is not None:
+            if (doubts := self.doubts.want(now, elsewhere)) is not None:
                 actions.append(Tell(doubts))
         if frame is not None:
             actions.append(Tell(frame))
@@ -85,40 +84,27 @@ class WaitingQueue:
         """Whether there may be something for `hoarded`."""
         if not self.claiming:
             return len(self.wants) > self._running
-        return self.wants.may_hoard(now) or self._may_stand(now)
-
-    def _may_stand(self, now: float) -> bool:
-        """Whether it is time to look for rows of which nothing starts."""
-        if not self.standstill.holds or now < self._back_at:
-            return False
-        return len(self.wants) > self._running
+        if self.standstill.holds:
+            return now >= self._back_at and len(self.wants) > self._running
+        return self.wants.may_hoard(now)
 
     def hoarded(self, now: float) -> list[Record]:
         """Takes out due rows that would wait here for long, of each type the last ones.
 
-        Of work that stands, all that no worker has: they are others' to run. So are all others once
-        none are claimed any more.
+        Once none are claimed any more, all that no worker has: they are others' to run.
         """
         if not self.may_hoard(now):
             return []
         if not self.claiming:
             return self._lanes.take_out(is_due)
-        if self._may_stand(now):
+        most: int | None = 0
+        few: dict[str, int] = {}
+        if not self.standstill.holds:
+            few = self._hoards_of_limited()
+            most = self.wants.hoards(self._running, now)
+        else:
             self._back_at = now + BACK_EVERY
-            if gone := self._lanes.take_out(self._stands):
-                self.standstill.gave_back(map(kind_of, gone))
-                self.wants.none_starts()
-                return gone
-        return self._hoards(now)
-
-    def _stands(self, record: Record) -> bool:
-        return is_due(record) and self._calls.work_of(kind_of(record)) in self.standstill.holds
-
-    def _hoards(self, now: float) -> list[Record]:
-        if not self.wants.may_hoard(now):
-            return []
-        few = self._hoards_of_limited()
-        most = self.wants.hoards(self._running, now)
+            self.wants.none_starts()
         if most is None:
             if not few:
                 return []
@@ -130,7 +116,10 @@ class WaitingQueue:
             seen[kind] += is_due(record)
             return is_due(record) and seen[kind] > min(most, few.get(kind, most))
 
-        return self._lanes.take_out(goes)
+        gone = self._lanes.take_out(goes)
+        if gone and self.standstill.holds:
+            self.standstill.gave_back()
+        return gone
 
     def _hoards_of_limited(self) -> dict[str, int]:
         """How many of a limited type may go on waiting, where more than twice as many are in hand.
@@ -151,7 +140,7 @@ class WaitingQueue:
 
     def _behind(self) -> Iterable[Record]:
         """What only waits for others of its keys, where there is room for what does not."""
-        return self._lanes.due_behind() if self._calls.may_start(()) else ()
+        return self._lanes.due_behind() if self._calls.has_room else ()
 
     def new_maintenance(self, *, stopping: bool) -> list[Action]:
         """There is another maintenance process: it is told of every claimed row in hand.

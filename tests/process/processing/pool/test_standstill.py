@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,7 +9,6 @@ import orjson
 import pytest
 
 from feedback.journal.migrations import migrate
-from processing.pool import standstill
 from tests.support.own_database import OwnDatabase
 from tests.support.waiting_rows import WaitingRows
 from tests.support.workers import Workers
@@ -69,36 +67,6 @@ def test_due_rows_do_not_wait_for_an_instance_whose_workers_are_all_at_long_runs
     go_on_next.touch()
     workers.until(lambda: workers.supervisor.in_hand == 0)
     workers.check_effects()
-
-
-def test_due_rows_do_not_wait_behind_calls_that_are_open(
-    make: Make, rows: WaitingRows, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A worker that has some may have more, but nothing else; the other one is at a long run."""
-    monkeypatch.setattr(standstill, "PATIENCE", math.inf)
-    app = "tests.support.mixed_app:app"
-    workers = make(instance="busy", app=app, workers=2)
-    workers.start()
-    workers.warm()
-    entered, go_on = tmp_path / "entered", tmp_path / "go-on"
-    workers.submit("open", do=f"await {go_on}", kind="call")
-    workers.submit("long", do=f"tell {entered} await {go_on}")
-    workers.until(lambda: entered.exists() and "open" in workers.states())
-    add(rows, workers, "due-0", "due-1")
-    workers.until(lambda: workers.supervisor.in_hand == 4)
-    monkeypatch.setattr(standstill, "PATIENCE", 1.0)
-    workers.until(lambda: workers.supervisor.in_hand == 2)
-    other = make(instance="idle", app=app)
-    other.start()
-    other.until(lambda: workers.turn() or {"due-0", "due-1"} <= done(other))
-    # Calls go on meanwhile.
-    other.supervisor.close(30)
-    rows.add("due call", type="call", effect="external", payload=orjson.dumps({"do": "now"}))
-    workers.until(lambda: "due call" in done(workers))
-    assert not done(workers) & {"open", "long"}
-    go_on.touch()
-    workers.until(lambda: workers.supervisor.in_hand == 0)
-    assert done(workers) >= {"open", "long"}
 
 
 @pytest.mark.long

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from feedback.contract.record import Record
 from processing.ipc.frames import LimitsFound, Recall, RunChunk, WantRows
 from processing.ipc.progress import Running
 from processing.pool.actions import Send, Tell
-from processing.pool.calls import CALLS
 from processing.pool.demand import PATIENCE
 from processing.pool.dispatch import TRY_EVERY
 from processing.pool.pool import Pool
@@ -98,163 +96,20 @@ def test_a_busy_pool_with_short_runs_claims_ahead() -> None:
         assert not pool.queue.standstill.holds
 
 
-def test_calls_stand_where_no_worker_may_have_more_open() -> None:
+def test_a_worker_that_may_have_more_calls_open_is_no_standstill() -> None:
     pool = pool_with(1)
     pool.app(["quick"], {}, {"quick": 2})
     pool.submit([fresh(1)])
     pool.plan(0.0)
     wants(pool, 0.0)
     wants(pool, 2 * PATIENCE)
-    assert CALLS not in pool.queue.standstill.holds
+    assert not pool.queue.standstill.holds
     pool.submit([fresh(2)])
     pool.plan(2 * PATIENCE)
     wants(pool, 3 * PATIENCE - 1)
-    assert CALLS not in pool.queue.standstill.holds
+    assert not pool.queue.standstill.holds
     wants(pool, 3 * PATIENCE)
-    assert CALLS in pool.queue.standstill.holds
-
-
-def pool_of_both(workers: int, at_once: int) -> Pool:
-    """One whose app has calls, and what goes in chunks and takes long."""
-    pool = pool_with(workers, seconds=2 * PATIENCE)
-    pool.app(["quick", "call"], {}, {"call": at_once})
-    return pool
-
-
-def call(offset: int) -> Record:
-    return ("topic", 0, offset, 0, None, b"{}", [], "call", None)
-
-
-def due_call(name: str, order: int) -> Record:
-    return due(name, order, kind="call")
-
-
-def chunk_of(pool: Pool, record: Record) -> tuple[int, int]:
-    """(worker, chunk)"""
-    [found] = [
-        (number, chunk.number)
-        for number, worker in pool.workers.items()
-        for chunk in worker.chunks
-        if record in chunk.records
-    ]
-    return found
-
-
-def end(pool: Pool, record: Record) -> None:
-    worker, chunk = chunk_of(pool, record)
-    pool.report(worker, report(chunk))
-
-
-def test_what_goes_in_chunks_stands_beside_calls_that_go_on() -> None:
-    pool = pool_of_both(2, at_once=10)
-    pool.submit([fresh(1), fresh(2), call(1), call(2)])
-    pool.plan(0.0)
-    [want] = wants(pool, 0.0)
-    pool.claimed(want.order, [(due("a"), None)], 1.0)
-    pool.plan(1.0)
-    [want] = wants(pool, PATIENCE - 1)
-    end(pool, call(1))
-    pool.plan(PATIENCE - 1)
-    # No chunk goes to a worker that has calls open, whatever room it has for others.
-    [want] = wants(pool, PATIENCE)
-    assert (want.most > 0, want.paused) == (True, ["quick"])
-    assert pool.take_excess(PATIENCE) == [due("a")]
-    pool.claimed(want.order, [(due_call("b", want.order), None)], PATIENCE + 1)
-    assert sent(pool.plan(PATIENCE + 1)) == [[(True, want.order)]]
-    assert pool.take_excess(PATIENCE + 1) == []
-    # The worker that comes free is kept for rows; calls go on in the other one.
-    wants(pool, PATIENCE + 1)
-    now = PATIENCE + 2
-    end(pool, fresh(1))
-    pool.submit([call(3)])
-    assert sent(pool.plan(now)) == [[(False, 3)]]
-    assert chunk_of(pool, call(3))[0] == chunk_of(pool, call(2))[0]
-    [want] = wants(pool, now)
-    assert want.paused == []
-    pool.claimed(want.order, [(due("c", want.order, kind="quick"), None)], now)
-    assert len(sent(pool.plan(now))) == 1, "rows share what is free with what is in hand"
-
-
-def test_shares_of_limits_go_to_others_for_work_that_stands_alone() -> None:
-    pool = pool_of_both(2, at_once=10)
-    pool.limit(LimitsFound(1, None, {"quick": (None, 4, 1, 4), "call": (None, 4, 1, 4)}, []))
-    pool.submit([fresh(1), fresh(2), call(1), call(2)])
-    pool.plan(0.0)
-    wants(pool, 0.0)
-    assert stats_of(pool).needs == {"quick": 2, "call": 2}
-    wants(pool, PATIENCE)
-    assert stats_of(pool).needs == {"quick": 1, "call": 2}
-
-
-def test_calls_stand_beside_what_goes_in_chunks() -> None:
-    pool = pool_of_both(2, at_once=1)
-    pool.submit([call(1), call(2)])
-    pool.plan(0.0)
-    [want] = wants(pool, 0.0)
-    pool.claimed(want.order, [(due_call("a", want.order), None)], 1.0)
-    assert sent(pool.plan(1.0)) == [], "one worker is kept for what goes in chunks"
-    wants(pool, PATIENCE - 1)
-    assert pool.take_excess(PATIENCE - 1) == []
-    [want] = wants(pool, PATIENCE)
-    assert want.paused == ["call"]
-    assert pool.take_excess(PATIENCE) == [due_call("a", 1)]
-    pool.claimed(want.order, [(due("b", want.order), None)], PATIENCE + 1)
-    assert sent(pool.plan(PATIENCE + 1)) == [[(True, want.order)]]
-    end(pool, due("b", want.order))
-    wants(pool, PATIENCE + 2)
-    # The seat that comes free is kept for rows; the other worker is not.
-    pool.submit([fresh(1)])
-    end(pool, call(1))
-    assert sent(pool.plan(PATIENCE + 3)) == [[(False, 1)]]
-    [want] = wants(pool, PATIENCE + 3)
-    assert want.paused == []
-    wants(pool, PATIENCE + 3 + ROWS_FIRST)
-    assert sent(pool.plan(PATIENCE + 3 + ROWS_FIRST)) == [[(False, 2)]], "others have run it"
-
-
-def test_calls_that_come_and_go_keep_no_rows_from_being_wanted_that_go_in_chunks() -> None:
-    pool = pool_of_both(1, at_once=2)
-    offset = 2
-    pool.submit([call(1), call(2)])
-    pool.plan(0.0)
-    [want] = wants(pool, 0.0)
-    for now in range(1, 30):
-        end(pool, call(offset - 1))
-        offset += 1
-        pool.submit([call(offset)])
-        assert sent(pool.plan(float(now))) == [[(False, offset)]]
-        assert wants(pool, float(now)) == []
-    # It drains for one.
-    pool.claimed(want.order, [(due("a"), None)], 30.0)
-    pool.submit([call(offset + 1)])
-    end(pool, call(offset - 1))
-    assert sent(pool.plan(31.0)) == []
-    end(pool, call(offset))
-    assert sent(pool.plan(32.0)) == [[(True, 1)]]
-
-
-def test_a_worker_with_calls_drains_for_rows_that_went_back_and_is_kept_for_them() -> None:
-    """Else calls would fill it again, and nobody would ever run what goes in chunks."""
-    pool = pool_of_both(1, at_once=2)
-    pool.submit([call(1), call(2)])
-    pool.plan(0.0)
-    [want] = wants(pool, 0.0)
-    end(pool, call(1))
-    wants(pool, 1.0)
-    pool.claimed(want.order, [(due("a"), None)], 1.0)
-    pool.submit([call(3)])
-    assert sent(pool.plan(1.0)) == []
-    [want] = wants(pool, 1.0 + PATIENCE)
-    assert want.paused == ["quick"]
-    assert pool.take_excess(1.0 + PATIENCE) == [due("a")]
-    now = 2 * PATIENCE
-    assert sent(pool.plan(now)) == []
-    end(pool, call(2))
-    assert sent(pool.plan(now)) == []
-    [want] = wants(pool, now)
-    assert want.paused == []
-    pool.claimed(want.order, [(due("a", want.order), None)], now)
-    assert sent(pool.plan(now)) == [[(True, want.order)]]
+    assert pool.queue.standstill.holds
 
 
 def test_rows_go_back_where_no_worker_comes() -> None:

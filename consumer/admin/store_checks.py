@@ -74,6 +74,8 @@ def _shadowed_tables(connection: Connection, schema: str) -> list[Finding]:
         " without a schema is looked for there, too, and what they make may be made there"
     )
     advice = f"ALTER ROLE {user} SET search_path = public, or the schema of the handlers' tables"
+    if schema == "public":
+        advice = "give the journal a schema of its own, or the handlers' tables one that they name"
     return [Finding("database", "warning", detail, advice)]
 
 

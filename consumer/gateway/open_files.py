@@ -8,7 +8,7 @@ from typing import Final
 
 from processing.logs import get_logger
 
-EXTRA: Final = 64
+EXTRA: Final = 256
 """Connections beyond the bound that are open at once, to be told that they are too many."""
 OTHERS: Final = 128
 """Files that are no connections of clients: those to brokers, Redis and databases, and what is

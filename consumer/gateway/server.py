@@ -164,6 +164,8 @@ class BoundedHttp(H11Protocol):
     warnings = RateLimit(WARNINGS)
     events: GatewayEvents = SILENT
     _deadline: asyncio.TimerHandle | None = None
+    _ended = False
+    """It has made room."""
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -249,12 +251,15 @@ class BoundedHttp(H11Protocol):
         """Whether it is within the bound, or takes a place there that has become free."""
         if self in self.extra and len(self.connections) - len(self.extra) < self.most:
             del self.extra[self]
-        # Tasks may outlast their connections.
-        return self not in self.extra and len(self.tasks) <= self.most
+        if self._ended or self in self.extra:
+            return False
+        # Tasks may outlast their connections; those of the others are not counted against it.
+        return len(self.tasks) - len(self.extra) <= self.most
 
     def make_room(self) -> None:
         """Ends it, for one that has come later."""
         del self.extra[self]
+        self._ended = True
         if self.conn.our_state is h11.IDLE and not self.flow.write_paused:
             self._write(self._too_many().response())
             self.transport.close()

@@ -18,8 +18,8 @@ NO_SERVICES = {
     "ONCEPOOL_KAFKA_TOPICS": "requests",
     "ONCEPOOL_REDIS_URL": "redis://127.0.0.1:1",
 }
-FILES = 256
-MORE = 400
+FILES = 512
+MORE = 800
 """Connections."""
 
 
@@ -41,7 +41,7 @@ def head(gateway: GatewayProcess, path: str) -> str:
 
 
 def test_it_raises_the_soft_limit_for_its_connections(tmp_path: Path) -> None:
-    files = (FILES, 20 * FILES)
+    files = (FILES, 10 * FILES)
     with GatewayProcess(NO_SERVICES, tmp_path / "log", files=files) as gateway:
         with idle(gateway, MORE):
             assert head(gateway, "/livez") == "200 OK"

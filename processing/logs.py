@@ -36,6 +36,7 @@ __all__ = [
     "RateLimited",
     "bound",
     "configure",
+    "enable",
     "get_logger",
     "replaced",
 ]
@@ -128,12 +129,13 @@ def configure(
     configuration.
     """
     stream = sys.stderr if stream is None else stream
-    structlog.configure(
-        processors=_STRUCTLOGS,
-        wrapper_class=structlog.stdlib.BoundLogger,
-        logger_factory=structlog.stdlib.LoggerFactory(),
-        cache_logger_on_first_use=True,
-    )
+    if not structlog.is_configured():  # what an app has made of it is its own
+        structlog.configure(
+            processors=_STRUCTLOGS,
+            wrapper_class=structlog.stdlib.BoundLogger,
+            logger_factory=structlog.stdlib.LoggerFactory(),
+            cache_logger_on_first_use=True,
+        )
     handler = handler_for(stream)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
@@ -148,6 +150,13 @@ def configure(
     _configure_root(handler, level.upper())
     threading.excepthook = _log_end_of_thread
     sys.unraisablehook = _log_unraisable
+
+
+def enable() -> None:
+    """Undoes what `logging.config.dictConfig` makes of loggers that it does not name."""
+    for name, logger in logging.getLogger().manager.loggerDict.items():
+        if name.startswith("oncepool") and isinstance(logger, logging.Logger):
+            logger.disabled = False
 
 
 def replaced() -> bool:
@@ -190,9 +199,6 @@ def _configure_root(handler: logging.Handler, level: str) -> None:
     root.addHandler(handler)
     root.setLevel(level)
     logging.captureWarnings(capture=True)
-    for name, logger in root.manager.loggerDict.items():
-        if name.startswith("oncepool") and isinstance(logger, logging.Logger):
-            logger.disabled = False  # as dictConfig leaves those that it does not name
     for name in NOISY:
         logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
 

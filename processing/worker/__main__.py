@@ -37,7 +37,7 @@ from processing.ipc.frames import CannotServe, Configure, Report, ScheduleFields
 from processing.ipc.parent_watch import EXIT_ORPHANED, tie_to_parent
 from processing.ipc.progress import ProgressSlot
 from processing.ipc.standard_streams import exit_at_once
-from processing.logs import configure, get_logger, replaced
+from processing.logs import configure, enable, get_logger, replaced
 from processing.settings import ExecutorSettings, WorkerSettings
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.executor import Executor
@@ -141,6 +141,7 @@ class _Worker:
 
         What it has added stands: a handler of a start hook's gets all lines besides.
         """
+        enable()
         if replaced():
             self._configure_logs()
             self._log.info("the app's configuration of logging was replaced: log_format and"

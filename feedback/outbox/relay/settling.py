@@ -46,7 +46,12 @@ SELECT seq, id, type, state, encode(fingerprint, 'hex'), seen, sends, tries,
     sent_at::text AS place
 FROM :schema.requests
 WHERE sender = %(sender)s AND state IN ('sent', 'unanswered') AND (sent_at, seq) > (
-    coalesce(%(at)s::timestamptz, now() - make_interval(secs => %(young)s), '-infinity'), %(seq)s)
+    coalesce(
+        %(at)s::timestamptz,
+        CASE WHEN %(young)s::float8 IS NOT NULL
+            THEN least(now() - make_interval(secs => %(young)s), %(before)s) END,
+        '-infinity'
+    ), %(seq)s)
     AND NOT (sent_at > %(began)s AND sent_at <= now())
 ORDER BY sent_at, seq LIMIT %(page)s
 """  # noqa: S608 - of constants
@@ -115,8 +120,10 @@ class Settling:
         self._locked = LeftOut()
         self._place: tuple[str, int] | None = None
         """The last row of the pass so far; its time as the database has it, which may be any."""
-        self._began = datetime.min.replace(tzinfo=UTC)
+        self._began = datetime.max.replace(tzinfo=UTC)
         """When the pass began: what has been sent since then is the next one's."""
+        self._before = self._began
+        """When the one before it began."""
         self.locked: frozenset[RequestKey] = frozenset()
         """Of the last records: those that wait for whoever has locked their rows."""
         self._patience = LOCK
@@ -138,16 +145,17 @@ class Settling:
         """Looks at the next rows; False where the pass is over.
 
         They are PAGE, or as many as there is room and time for their statuses. A pass is over all
-        rows, or over those that were sent in the last `young` seconds, but for those sent since it
-        began: it ends while others send all the time. It goes on after whatever
-        is raised: with the same rows, or behind them where they could not be written.
+        rows, or over those that were sent in the last `young` seconds and since the one before it
+        began; but for those sent since it began: it ends while others send all the time. It goes on
+        after whatever is raised: with the same rows, or behind them where they could not be
+        written.
         Raises AnswersBusy, StoreUnavailable, psycopg.Error.
         """
         with transaction(connection, self._patience):
             now = self._turn(connection)
             began = time.monotonic()
             if self._place is None:
-                self._began = now
+                self._before, self._began = self._began, now
             rows = self._rows(connection, young)
             if not rows or self._statuses is None:
                 self._place, self.worked = None, time.monotonic() - began
@@ -299,7 +307,7 @@ class Settling:
         at, seq = self._place or (None, 0)
         values = {
             "sender": self._sender, "page": PAGE, "at": at, "seq": seq, "young": young,
-            "began": self._began, **window_values(self._policy),
+            "began": self._began, "before": self._before, **window_values(self._policy),
         }  # fmt: skip
         found = connection.execute(self._texts[_PAGE], values).fetchall()
         return [(SentRow._make(row[:-1]), row[-1]) for row in found]

@@ -13,7 +13,7 @@ import pytest
 import structlog
 
 from consumer.intake.kafka_log import librdkafka_logger
-from processing.logs import RUNNING, RateLimited, bound, configure, get_logger, replaced
+from processing.logs import RUNNING, RateLimited, bound, configure, enable, get_logger, replaced
 from tests.support.clock import Clock
 
 
@@ -332,6 +332,7 @@ def test_lines_stay_as_they_are_whatever_an_app_configures() -> None:
         structlog.configure(processors=[structlog.processors.JSONRenderer()])
         # Others are disabled by that, too.
         logging.config.dictConfig({"version": 1, "root": {"handlers": []}})
+        enable()
         configure("json", "info", stream=stream)
         structlog.configure(processors=[structlog.processors.JSONRenderer()])
         log.info("ready", pid=7)

@@ -117,6 +117,20 @@ def test_a_pass_ends_though_more_is_sent_all_the_time(asked: Asked) -> None:
     assert asked.settling.ended == 1
 
 
+def test_what_was_sent_during_a_long_pass_is_the_next_ones(asked: Asked) -> None:
+    """Which looks at young rows alone, and goes back to where that pass began."""
+    assert asked.settling.page(asked.connection)
+    asked.add("late")
+    asked.send("late")
+    asked.status("late", State.DONE)
+    while asked.settling.page(asked.connection):
+        pass
+    assert asked.settling.ended == 1
+    while asked.settling.page(asked.connection, young=0.0):
+        pass
+    assert asked.settling.ended == 2
+
+
 def test_what_a_clock_has_sent_in_the_future_is_looked_at(asked: Asked) -> None:
     asked.outbox.run("UPDATE :schema.requests SET sent_at = 'infinity' WHERE id = 'f'")
     while asked.settling.page(asked.connection):

@@ -181,7 +181,8 @@ class BoundedHttp(H11Protocol):
         if len(self.connections) - len(self.extra) > self.most:
             self.extra[self] = None
             if len(self.extra) > EXTRA:
-                next(iter(self.extra)).make_room()
+                idle = (one for one in self.extra if one.conn.our_state is h11.IDLE)
+                next(idle, next(iter(self.extra))).make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._rest()

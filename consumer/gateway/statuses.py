@@ -9,7 +9,6 @@ from contextlib import suppress
 from typing import Final, Protocol
 
 from consumer.admin.lookup import may_change, newer
-from consumer.errors import ConsumerError
 from feedback.client.async_client import AsyncClient
 from feedback.contract.states import NOT_RUN, State
 from feedback.errors import Conflict, DeliveryFailed, OncepoolError, StoreUnavailable, WaitTimeout
@@ -32,19 +31,6 @@ def status_json(status: Status) -> bytes:
         error=status.error, reason=status.reason, retry_at=status.retry_at,
         superseded_by=status.superseded_by, journaled=status.journaled,
     ).encode()  # fmt: skip
-
-
-class ReadsBusy(ConsumerError):
-    """A read of Redis did not have its turn, or not to its end: one that hangs fails before.
-
-    So many others ask, or for such large statuses. The journal is not asked for more of them then.
-    """
-
-    def __init__(self, seconds: float) -> None:
-        super().__init__(
-            f"the statuses could not be read within {seconds:g} s: others ask for very many, or for"
-            " very large ones; ask again"
-        )
 
 
 class StatusSource(Protocol):
@@ -83,8 +69,7 @@ class Statuses:
     async def read(self, ids: Sequence[str]) -> list[Status | None]:
         """One status an id, in their order, None where nobody knows it.
 
-        Raises OncepoolError where something does not answer and nobody else knows one of them, and
-        ReadsBusy.
+        Raises OncepoolError where something does not answer and nobody else knows one of them.
         """
         found: dict[str, Status | None] = {}
         problem: OncepoolError | None = None
@@ -170,4 +155,7 @@ class Statuses:
             async with asyncio.timeout(READ_WITHIN):
                 return await self._client.statuses(ids)
         except TimeoutError:
-            raise ReadsBusy(READ_WITHIN) from None
+            raise StoreUnavailable(
+                f"nothing was read from Redis within {READ_WITHIN:g} s: it is slow, or others ask"
+                " for very many or very large statuses"
+            ) from None

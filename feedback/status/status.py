@@ -152,6 +152,11 @@ _RESULT: Final = ParsedWhenRead(vars(Status)["result"], around=AROUND_RESULT)
 type.__setattr__(Status, "result", _RESULT)  # in place of its slot
 
 
+def keeps_large_result(status: Status) -> bool:
+    """Whether its result is large, and still as it came."""
+    return _RESULT.is_kept(status)
+
+
 def _text(fields: dict[str, Any], name: str) -> str:
     found = fields[name]
     if not isinstance(found, str):

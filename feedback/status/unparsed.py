@@ -45,6 +45,10 @@ class ParsedWhenRead:
     def __set__(self, owner: Any, value: Any) -> None:
         self._slot.__set__(owner, value)
 
+    def is_kept(self, owner: Any) -> bool:
+        """Whether it is large, and nobody has read it yet."""
+        return type(self._slot.__get__(owner)) is Unparsed
+
     def as_json(self, owner: Any) -> bytes | None:
         """What it holds; None where that is None."""
         found = self._slot.__get__(owner)

@@ -5,17 +5,32 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
-from feedback.client.shared_reads import AT_ONCE, SharedReads
+import pytest
+
+from feedback.client.shared_reads import AT_ONCE, MOST, SharedReads
+from feedback.contract.states import State
 from feedback.errors import StoreUnavailable
-from feedback.status.status import Status
+from feedback.status.status import Status, StatusFields
 from tests.support.tasks import in_loop, soon
+
+
+def status(result: bytes) -> Status:
+    at = datetime(2030, 5, 1, tzinfo=UTC)
+    fields = StatusFields("x", "t", State.DONE, 1, code="ok", attempt=1, at=at, result=result)
+    return Status.decode(fields.encode(), whole=False)
+
+
+LARGE = status(b'["%b"]' % (b"x" * 100_000))
+SMALL = status(b"7")
 
 
 class Store:
     """Answers a read when it is let go on."""
 
-    def __init__(self) -> None:
+    def __init__(self, known: Status | None = None) -> None:
+        self._known = known
         self.asked: list[list[str]] = []
         self.go = threading.Semaphore(0)
         self.away = False
@@ -25,12 +40,12 @@ class Store:
         assert self.go.acquire(timeout=50)
         if self.away:
             raise StoreUnavailable("it is away")
-        return [None for _ in ids]
+        return [self._known for _ in ids]
 
 
 def test_a_part_is_answered_before_the_next_one_is_read() -> None:
     async def work() -> None:
-        store = Store()
+        store = Store(LARGE)
         reads = SharedReads(store.read)
         first = asyncio.ensure_future(reads.read(["first"]))
         await soon(lambda: len(store.asked) == 1)
@@ -38,7 +53,7 @@ def test_a_part_is_answered_before_the_next_one_is_read() -> None:
         many = [asyncio.ensure_future(reads.read(some)) for some in [*ids, ["x"] * 2 * AT_ONCE]]
         await asyncio.sleep(0)  # all have asked
         store.go.release()
-        assert await first == [None]
+        assert await first == [LARGE]
         await soon(lambda: len(store.asked) == 2)
         assert store.asked[1] == ids[0] + ids[1]
         store.go.release()
@@ -67,7 +82,24 @@ def test_a_store_that_is_away_is_asked_once_for_all_who_wait() -> None:
         store.go.release(2)
         told = await asyncio.gather(first, *many, return_exceptions=True)
         assert {type(one) for one in told} == {StoreUnavailable}
-        assert len(store.asked) == 2
+        assert len(store.asked) == 1
         await asyncio.to_thread(reads.close)
+
+    in_loop(work)
+
+
+@pytest.mark.parametrize("known", [LARGE, SMALL, None], ids=["large", "small", "none"])
+def test_more_are_read_together_where_none_is_large(known: Status | None) -> None:
+    async def work() -> None:
+        store = Store(known)
+        reads = SharedReads(store.read)
+        first = asyncio.ensure_future(reads.read(["first"]))
+        await soon(lambda: len(store.asked) == 1)
+        many = [asyncio.ensure_future(reads.read([str(n)])) for n in range(3 * MOST)]
+        await asyncio.sleep(0)
+        store.go.release(100)
+        await asyncio.gather(first, *many)
+        await asyncio.to_thread(reads.close)
+        assert max(map(len, store.asked)) == (AT_ONCE if known is LARGE else MOST)
 
     in_loop(work)

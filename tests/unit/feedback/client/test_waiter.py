@@ -111,7 +111,7 @@ def test_a_wait_says_that_redis_could_not_be_read(producer: FakeProducer, tmp_pa
     with Client(producer, f"unix://{tmp_path}/nobody.sock", "requests") as client:
         for wait in (
             lambda: client.wait("a", 0.01),
-            lambda: client.call("t", 1, timeout=0.01),
+            lambda: client.call("t", 1, timeout=1.0),  # in which it is confirmed
         ):
             with pytest.raises(WaitTimeout, match=r"could not be read: .*look again") as caught:
                 wait()

@@ -37,9 +37,6 @@ LEASE: Final = 60.0
 """Seconds that a claim holds unless it is renewed."""
 MOST_BYTES: Final = 32 * 1024 * 1024
 """Bytes of payloads and headers in one claim, where nobody says how many."""
-LOOKED_THROUGH: Final = 10_000
-"""Due rows of a type among which those of keys that are wanted are looked for, where some are not:
-a claim costs about as much as it looks through."""
 _SLACK: Final = 5.0
 """Seconds that clocks may run apart while a claim holds."""
 _ROUNDS: Final = 4
@@ -59,9 +56,6 @@ class ClaimRequest:
     """Types of which none is wanted."""
     most_bytes: int = MOST_BYTES
     """At most so many bytes, and one row more than fits."""
-    held_keys: Collection[bytes] = ()
-    """Keys of which none is wanted. Others are looked for among so many rows of a type that have
-    been due longest: see `LOOKED_THROUGH`."""
 
 
 class Claimed(NamedTuple):
@@ -269,7 +263,6 @@ def _claim_rounds(
             shares = {kind: shares.get(kind, 1) for kind, n in room.items() if n}
         bounded = {
             **values, "bytes": left, "most": most, "header": HEADER_SIZE,
-            "held_keys": list(want.held_keys), "looks": LOOKED_THROUGH,
             "types": list(shares), "shares": list(shares.values()),
             "overdue": [overdue[kind] for kind in shares],
         }  # fmt: skip

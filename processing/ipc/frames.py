@@ -272,8 +272,6 @@ class WantRows(NamedTuple):
     """Types of which none is wanted."""
     most_bytes: int = 32 * 1024 * 1024
     """Of all of them together; one row more than fits may come."""
-    held_keys: list[bytes] = []  # noqa: RUF012 - nobody writes to it
-    """Keys of which none is wanted: rows of theirs wait here for others of theirs."""
 
 
 class RowDueIn(NamedTuple):

@@ -6,19 +6,14 @@ few seconds: an instance must not sit on rows that another one could run, and ne
 Where what waits is slow, or may not start, it is not what others wait for: rows of the types of
 which there are few are wanted besides, a few at a time. And what would wait here for long is given
 back, as the mark was made for quicker ones.
-
-Nor does what others wait for stand behind what runs of its key, as it may for hours: where a worker
-has room, rows of other keys are wanted as if it were not there.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from heapq import nlargest
-from typing import NamedTuple
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from feedback.contract.record import KEY, Record, claim_of, is_due, kind_of, record_size
+from feedback.contract.record import Record, claim_of, is_due, kind_of, record_size
 from processing.ipc.frames import WantRows
 
 FIRST = 100
@@ -37,17 +32,6 @@ PATIENCE = 10.0
 """Seconds after which what waits is compared with what went meanwhile."""
 MOST_CROWDS = 8
 """Where so many types wait in numbers others are wanted only while a worker has nothing to do."""
-MOST_KEYS = 500
-"""Keys that are said not to be wanted, at most: those that hold the most rows."""
-LONGEST_KEY = 1000
-"""Bytes of such a key."""
-
-
-class _Aside(NamedTuple):
-    """What is not wanted as it waits here in numbers."""
-
-    types: list[str]
-    keys: list[bytes]
 
 
 class Demand:
@@ -73,12 +57,10 @@ class Demand:
         self._opened = 0.0
         self._limits: dict[str, int] = {}
         self._paused: list[str] = []
-        self._aside: _Aside | None = None
-        """What the open want wants none of; None: it wants all."""
+        self._crowds: list[str] | None = None
+        """Types of which the open want wants none as they wait in numbers; None: it wants all."""
         self._look_at = 0.0
-        """When to look next whether others are wanted besides."""
-        self._keys_at = 0.0
-        """The same of other keys, however much came meanwhile."""
+        """When to look next whether other types are wanted besides."""
         self._since = 0.0
         """When the mark was set last, or rows came while none were in hand."""
         self._done = 0
@@ -113,19 +95,17 @@ class Demand:
         now: float,
         *,
         idle: bool = False,
-        behind: Callable[[], Iterable[Record]] = tuple,
     ) -> WantRows | None:
         """The frame that asks the maintenance process for rows, where it is time.
 
         `running` of the rows in hand run; of a type at most `limits` may come, of those that are
-        paused none. `idle`: a worker has nothing to do. `behind`: what only waits for others of its
-        keys, where there is room for what does not.
+        paused none. `idle`: a worker has nothing to do.
         """
         if not self._most:
             return None
         waiting = len(self.hand) - running
         if 2 * waiting >= self._mark:
-            return self._besides(waiting, limits, paused, now, idle=idle, behind=behind)
+            return self._besides(limits, paused, now, idle=idle)
         if self._stands(None, limits, paused, now):
             return None
         self._adapt(now)
@@ -155,85 +135,54 @@ class Demand:
         self._mark = self._least
 
     def _besides(
-        self,
-        waiting: int,
-        limits: Mapping[str, int],
-        paused: Collection[str],
-        now: float,
-        *,
-        idle: bool,
-        behind: Callable[[], Iterable[Record]],
+        self, limits: Mapping[str, int], paused: Collection[str], now: float, *, idle: bool
     ) -> WantRows | None:
-        """What waits does not go: asks for what is of other keys, or of other types."""
-        stuck = now >= self._look_at
-        if not stuck and now < self._keys_at:
+        """What waits does not go: asks for what is of other types."""
+        if now < self._look_at:
             return None
-        if stuck:
-            self._look_at = now + REPLACE_AFTER
-        self._keys_at = now + STUCK_AFTER  # also where rows of one key go and come all the time
-        keys, held = self._held_keys(behind())
-        here = self._kinds - held
-        free = waiting - held.total()
-        if few_can_start := bool(keys) and 2 * free < self._mark:
-            crowds = []
-        elif not stuck:
+        self._look_at = now + REPLACE_AFTER
+        # Of a limited type that may have no more here a few are a crowd.
+        full = {kind for kind, more in limits.items() if not more}
+        crowds = sorted(k for k, n in self._kinds.items() if n >= self._few or k in full)
+        if not crowds or (len(crowds) >= MOST_CROWDS and not idle):
             return None
-        else:
-            # Of a limited type that may have no more here a few are a crowd.
-            full = {kind for kind, more in limits.items() if not more}
-            crowds = sorted(k for k, n in here.items() if n >= self._few or k in full)
-            if not crowds or (len(crowds) >= MOST_CROWDS and not idle):
-                return None
-        aside = _Aside(crowds, keys)
-        if self._stands(aside, limits, paused, now):
+        if self._stands(crowds, limits, paused, now):
             return None
+        others = len(self.hand) - sum(self._kinds[kind] for kind in crowds)
         self._adapt(now)
-        others = here.total() - sum(here[kind] for kind in crowds)
-        most = self._mark - free if few_can_start else self._few - others
-        most = min(most, self._most + self._least - len(self.hand))
-        return self._want(most, limits, paused, aside, now)
-
-    def _held_keys(self, behind: Iterable[Record]) -> tuple[list[bytes], Counter[str]]:
-        """The keys of these that are not wanted, and type -> rows in hand that wait for those."""
-        kinds: dict[bytes, Counter[str]] = {}
-        for record in behind:
-            key = record[KEY]
-            if key is not None and len(key) <= LONGEST_KEY and claim_of(record) in self.hand:
-                kinds.setdefault(key, Counter())[kind_of(record)] += 1
-        keys = nlargest(MOST_KEYS, kinds, key=lambda key: kinds[key].total())
-        return sorted(keys), sum((kinds[key] for key in keys), Counter())
+        most = min(self._few - others, self._most + self._least - len(self.hand))
+        return self._want(most, limits, paused, crowds, now)
 
     def _want(
         self,
         most: int,
         limits: Mapping[str, int],
         paused: Collection[str],
-        aside: _Aside | None,
+        crowds: list[str] | None,
         now: float,
     ) -> WantRows | None:
         if self._mean:
             by_size = int((self._most_bytes - self._bytes) / self._mean)
-            most = min(most, max(by_size, 0 if self.hand and aside is None else 1))
+            most = min(most, max(by_size, 0 if self.hand and crowds is None else 1))
         if most < 1:
             return None
         self._order += 1
         self._open, self._opened = self._order, now
-        self._limits, self._paused, self._aside = dict(limits), sorted(paused), aside
+        self._limits, self._paused, self._crowds = dict(limits), sorted(paused), crowds
         # What the next ones weigh nobody knows before they come.
         room = max(1, self._most_bytes - self._bytes)
-        types, keys = aside or ([], [])
-        unwanted = sorted({*paused, *types})
-        return WantRows(self._order, most, self._limits, unwanted, room, keys)
+        unwanted = sorted({*paused, *(crowds or ())})
+        return WantRows(self._order, most, self._limits, unwanted, room)
 
     def _stands(
         self,
-        aside: _Aside | None,
+        crowds: list[str] | None,
         limits: Mapping[str, int],
         paused: Collection[str],
         now: float,
     ) -> bool:
         """Whether what is wanted is open already."""
-        if self._open is None or self._aside != aside:
+        if self._open is None or self._crowds != crowds:
             return False
         return not self._outdated(limits, paused, now)
 
@@ -269,7 +218,6 @@ class Demand:
             # They may go before it is asked again; and how long none were due says nothing.
             self._mark = max(self._mark, self._goal(now))
             self._since, self._done = now, 0
-            self._keys_at = now + STUCK_AFTER
         for record in records:
             size = record_size(record)
             self.hand[claim_of(record)] = size
@@ -277,7 +225,7 @@ class Demand:
             self._kinds[kind_of(record)] += 1
             # Growth counts at once: the next rows must not be as many of a size that is the past.
             self._mean = max(size, self._mean + 0.02 * (size - self._mean))
-        if self._aside is None:
+        if self._crowds is None:
             self._judge_at, self._went = now + PATIENCE, 0
         self._look_at = now + STUCK_AFTER
         return self._bytes - before

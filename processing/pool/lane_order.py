@@ -85,13 +85,6 @@ class LaneOrder:
         """All that lanes hold."""
         return (held for queue in self.held.values() for held in queue)
 
-    def due_behind(self) -> Iterator[Record]:
-        """Rows of the waiting queue that wait for nothing but what is in flight of their lanes."""
-        for chunk in self.in_flight.values():
-            for lane in chunk.blocked:
-                if self.tags.get(lane) == chunk.number:
-                    yield from (h.record for h in self.held.get(lane, ()) if is_due(h.record))
-
     def bind(self, lane: int, chunk: Chunk) -> None:
         """A chunk took from a lane: what the lane still holds waits for it."""
         self.tags[lane] = chunk.number

@@ -35,12 +35,12 @@ class Lanes:
     def __init__(self, ordering: Ordering, costs: Costs) -> None:
         self._costs = costs
         self._table = LaneOrder(ordering)
-        self._fresh: Fresh = (deque(), deque())  # in turns, or the longer one holds up the other
+        self._fresh: Fresh = (deque(), deque())
+        """They take turns: else the longer one would keep the other waiting."""
         self._due_first = False
         self._queues = Queues(costs, self._table, self._fresh)
         self._limited = self._queues.limited
         self.kept_back = KeptBack(self._queues, self._table)
-        self.due_behind = self._table.due_behind
         self._limited_call_first = False
         self._count = 0
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Final
 
 from feedback.contract.record import Record, is_due, kind_of
@@ -45,7 +45,6 @@ class WaitingQueue:
         self._lanes = lanes
         self._caps = caps
         self._crew = crew
-        self._calls = calls
         self._costs = costs
         self.wants = Demand(settings.max_due, settings.max_due_bytes, settings.workers)
         self.doubts = WantedDoubts(settings.workers)
@@ -71,9 +70,7 @@ class WaitingQueue:
             return actions
         else:
             limits, elsewhere = self._limits(), self._caps.elsewhere
-            frame = self.wants.next(
-                self._running, limits, elsewhere, now, idle=self._crew.idle, behind=self._behind
-            )
+            frame = self.wants.next(self._running, limits, elsewhere, now, idle=self._crew.idle)
             if (doubts := self.doubts.want(now, elsewhere)) is not None:
                 actions.append(Tell(doubts))
         if frame is not None:
@@ -137,10 +134,6 @@ class WaitingQueue:
         Of neither does it depend on room here when they go: others are wanted beside them.
         """
         return sum(chunk.due for chunk in self._crew.chunks) + self._lanes.kept_back.now.due
-
-    def _behind(self) -> Iterable[Record]:
-        """What only waits for others of its keys, where there is room for what does not."""
-        return self._lanes.due_behind() if self._calls.has_room else ()
 
     def new_maintenance(self, *, stopping: bool) -> list[Action]:
         """There is another maintenance process: it is told of every claimed row in hand.

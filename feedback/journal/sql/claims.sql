@@ -31,18 +31,11 @@ FROM unnest(%(types)s::text[]) AS wanted(type), LATERAL (
 -- A row whose reference has a live claim, or one that is newer, waits behind it. Of what is found as
 -- much is taken as is wanted in all, and in bytes, with the row that goes beyond those. A header counts
 -- for what it takes in memory beside its content, as in feedback/contract/record.py. Of types that are
--- not known it takes what is overdue by some time. Where some keys are not wanted, all before a row of
--- another one has to be read: so it looks no further than some rows of each type.
+-- not known it takes what is overdue by some time.
 WITH due AS MATERIALIZED (
     SELECT found.*
     FROM unnest(%(types)s::text[], %(shares)s::int[], %(overdue)s::float8[])
-         AS wanted(type, share, overdue)
-    LEFT JOIN LATERAL (
-        SELECT r.due_at, r.created_at FROM {schema}.requests r
-        WHERE cardinality(%(held_keys)s::bytea[]) > 0 AND r.state = 'waiting'
-          AND r.type = wanted.type
-        ORDER BY r.due_at, r.created_at OFFSET %(looks)s LIMIT 1
-    ) last ON true, LATERAL (
+         AS wanted(type, share, overdue), LATERAL (
         SELECT r.ctid, r.due_at, r.created_at, coalesce(octet_length(r.payload), 0)
                + coalesce(octet_length(r.headers::text), 0) + %(header)s * CASE
                    WHEN jsonb_typeof(r.headers) = 'array' THEN jsonb_array_length(r.headers) ELSE 0
@@ -50,9 +43,6 @@ WITH due AS MATERIALIZED (
         FROM {schema}.requests r
         WHERE r.state = 'waiting' AND r.type = wanted.type
           AND r.due_at <= statement_timestamp() - make_interval(secs => wanted.overdue)
-          AND (r.due_at, r.created_at)
-              <= (coalesce(last.due_at, 'infinity'), coalesce(last.created_at, 'infinity'))
-          AND (r.key IS NULL OR r.key <> ALL (%(held_keys)s::bytea[]))
           AND (r.token IS NULL OR %(expired)s)
           AND (r.coalesce_key IS NULL OR NOT EXISTS (
               SELECT FROM {schema}.requests c

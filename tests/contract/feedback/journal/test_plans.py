@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from feedback.contract.record import claim_of
-from feedback.journal.claims import LEASE, LOOKED_THROUGH, ClaimRequest, claim, claims_of, renew
+from feedback.journal.claims import LEASE, ClaimRequest, claim, claims_of, renew
 from feedback.journal.queries import query
 from feedback.journal.releases import release
 from tests.support.waiting_rows import WaitingRows
@@ -17,7 +17,6 @@ VALUES = {
     "token": "x:1", "lease": LEASE,
     "ids": [name for name, _ in CLAIMED], "tokens": ["x:1", "x:1"], "after": "", "most": 2000,
     "begun": ["r1"], "in_place": ["r1"],
-    "held_keys": [b"hot"], "looks": 10_000,
     "bytes": 1 << 25, "header": 160, "prefix": "x:", "first": 40.0, "last": 60.0,
 }  # fmt: skip
 BY_TYPE = ("due_types", "due_of_types", "claim_due", "claims_between", "types_held_elsewhere")
@@ -103,16 +102,3 @@ def test_an_instance_finds_its_claims_without_reading_all_that_waits(rows: Waiti
     assert found == {claim_of(row.record) for row in took}
     assert claims_of(rows.connection, "a", 40.0, 30.0, schema=rows.schema) == (set(), "")
     assert fetched(rows) - before < 1000
-
-
-def test_a_long_backlog_of_a_key_that_is_not_wanted_is_not_read_whole(rows: WaitingRows) -> None:
-    rows.add_many(60_000, types=1)
-    rows.query(  # as its producer named one time for all of them
-        f"UPDATE {rows.schema}.requests SET key = 'hot', due_at = now(),"
-        " created_at = created_at + kafka_offset * interval '1 ms'"
-    )
-    rows.query(f"VACUUM ANALYZE {rows.schema}.requests")
-    before = fetched(rows)
-    want = ClaimRequest(1, 100, held_keys=[b"hot"])
-    assert claim(rows.connection, "a", want, schema=rows.schema).rows == []
-    assert LOOKED_THROUGH / 2 < fetched(rows) - before < 2.5 * LOOKED_THROUGH

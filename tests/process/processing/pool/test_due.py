@@ -75,25 +75,6 @@ def test_a_row_that_becomes_due_runs_then(make: Make, rows: WaitingRows) -> None
     workers.check_effects()
 
 
-def test_a_key_with_a_backlog_keeps_no_other_from_a_free_worker(
-    make: Make, rows: WaitingRows, tmp_path: Path
-) -> None:
-    """What waits behind its running one is not what others wait for."""
-    workers = make(workers=2, ordering="key")
-    workers.start()
-    entered, go_on = tmp_path / "entered", tmp_path / "go-on"
-    hot, cold = names("hot", 200), names("cold", 10)
-    add(rows, workers, *hot, key=b"hot", due_in=-5.0, do=f"tell {entered} await {go_on}")
-    for name in cold:
-        add(rows, workers, name, key=name.encode())
-    workers.until(entered.exists)
-    workers.until(lambda: done(workers) == set(cold))
-    go_on.touch()
-    workers.until(lambda: done(workers) == {*hot, *cold})
-    assert rows.query(f"SELECT max(run) FROM {rows.schema}.requests") == [(1,)]
-    workers.check_effects()
-
-
 def test_a_row_that_kills_two_workers_is_dead(make: Make, rows: WaitingRows) -> None:
     workers = make()
     workers.start()

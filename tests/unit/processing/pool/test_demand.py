@@ -300,7 +300,7 @@ class Hand(RuleBasedStateMachine):
     @rule(part=st.floats(0, 1))
     def come(self, part: float) -> None:
         if self.wanted is not None:
-            order, most, _, paused, *_ = self.wanted
+            order, most, _, paused, _ = self.wanted
             kind = next(name for name in map(str, range(9)) if name not in paused)
             records = dues(max(1, int(part * most)), order, kind=kind)
             self.wants.came(order, records, self.now)

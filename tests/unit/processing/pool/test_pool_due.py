@@ -266,7 +266,7 @@ def test_none_are_wanted_while_the_database_is_away_or_from_the_stop_on() -> Non
 def test_paused_and_limited_types_are_not_asked_for() -> None:
     pool = pool_with()
     pool.limit(LimitsFound(1, None, {"a": (3, None, None, None)}, ["b"]))
-    [(_, _, limits, paused, *_)] = frames(pool.ask(0.0), WantRows)
+    [(_, _, limits, paused, _)] = frames(pool.ask(0.0), WantRows)
     assert paused == ["b"]
     assert limits["a"] >= 3
     assert "b" not in limits

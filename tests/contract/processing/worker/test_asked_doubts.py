@@ -241,10 +241,10 @@ def test_what_a_check_said_outlives_the_connection_that_was_lost_meanwhile(
 
 
 def test_what_cannot_be_read_any_more_is_named(
-    bench: Bench, capsys: pytest.CaptureFixture[str], asked: list[tuple[str, int, Any]]
+    bench: Bench, caplog: pytest.LogCaptureFixture, asked: list[tuple[str, int, Any]]
 ) -> None:
     bench.run(bench.record("done", "card.charge", {}))
     bench.query(f"UPDATE {bench.schema}.requests SET payload = 'no JSON'")
     ask(bench)
     assert asked == []
-    assert "its payload can't be read any more" in capsys.readouterr().out
+    assert "its payload can't be read any more" in caplog.text

@@ -34,7 +34,7 @@ def victim(workers: Workers) -> tuple[int, int]:
 
 
 @pytest.mark.long
-def test_fresh_requests(make: Make, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_fresh_requests(make: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     workers = make(workers=2)
     workers.start()
     workers.warm(30)
@@ -52,8 +52,8 @@ def test_fresh_requests(make: Make, tmp_path: Path, capfd: pytest.CaptureFixture
         held = set(names("held", 12))
         workers.until(lambda: workers.supervisor.in_hand == len(held - done(workers)))
         workers.turn()
-        [line] = [text for text in capfd.readouterr().out.splitlines() if "does not end" in text]
-        for fact in (f"backend_pid={backend}", "requests=", "worker=", "held-"):
+        [line] = [text for r in caplog.records if "does not end" in (text := r.getMessage())]
+        for fact in (f"'backend_pid': {backend}", "'requests': ", "'worker': ", "held-"):
             assert fact in line
         assert "pg_stat_activity" in line, "what to do"
     workers.finish()

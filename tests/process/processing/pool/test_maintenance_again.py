@@ -44,7 +44,7 @@ def test_housekeeping_goes_on_with_a_journal_that_a_newer_version_has_upgraded(
 
 @pytest.mark.parametrize("migrates", [pytest.param(False, marks=pytest.mark.long), True])
 def test_intake_is_closed_while_the_journal_is_gone(
-    make: Make, rows: WaitingRows, migrates: bool, capfd: pytest.CaptureFixture[str]
+    make: Make, rows: WaitingRows, migrates: bool, caplog: pytest.LogCaptureFixture
 ) -> None:
     workers = make(migrate_on_start=migrates)
     workers.start()
@@ -52,7 +52,7 @@ def test_intake_is_closed_while_the_journal_is_gone(
     killed(workers)
     workers.until(lambda: not workers.supervisor.database_up)
     assert workers.supervisor.fatal is None
-    assert "the journal can't be used" in "".join(capfd.readouterr())
+    workers.until(lambda: "the journal can't be used" in caplog.text)
     rows.query(f"ALTER TABLE {rows.schema}.elsewhere RENAME TO schema_version")
     workers.until(lambda: workers.supervisor.database_up)
     workers.submit("again")

@@ -30,8 +30,9 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[ProgressSlot]:
 
 @pytest.mark.long
 def test_a_signal_to_each_worker_looks_at_each_once_and_one_that_comes_again_at_none(
-    make: Callable[..., Workers], reads: list[ProgressSlot], capsys: pytest.CaptureFixture[str]
+    make: Callable[..., Workers], reads: list[ProgressSlot], caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "oncepool")
     workers = make(workers=COUNT)
     workers.start()
     supervisor = workers.supervisor
@@ -40,7 +41,7 @@ def test_a_signal_to_each_worker_looks_at_each_once_and_one_that_comes_again_at_
     reads.clear()
     supervisor.terminate()
     assert len(reads) == 2 * COUNT, "once for all, and once for the line of each"
-    said = capsys.readouterr().out
+    said = caplog.text
     assert all(f"id-{n}" in said for n in range(COUNT))
     reads.clear()
     numbers = supervisor._processes.numbers

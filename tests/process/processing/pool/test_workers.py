@@ -413,8 +413,9 @@ def test_what_a_call_came_to_past_its_deadline_outlasts_an_outage(
 
 
 def test_a_request_that_heeds_no_signal_is_killed_at_its_deadline(
-    make: Make, caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
+    make: Make, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level("INFO", "oncepool")
     workers = make()
     workers.start()
     workers.warm()
@@ -427,9 +428,7 @@ def test_a_request_that_heeds_no_signal_is_killed_at_its_deadline(
     assert hung not in workers.pids
     assert workers.states() == {"hangs": ("failed", "timeout")}
     workers.check_effects()
-    # As lines where nothing has configured logging yet, else as records.
-    told = capfd.readouterr()
-    lines = [*(told.out + told.err).splitlines(), *(r.getMessage() for r in caplog.records)]
+    lines = [record.getMessage() for record in caplog.records]
     signals = [line for line in lines if "signalling a worker" in line]
     assert [("SIGTERM" in line, "hangs" in line) for line in signals] == [
         (True, True),

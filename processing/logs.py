@@ -154,7 +154,7 @@ def configure(
 
 def enable() -> None:
     """Undoes what `logging.config.dictConfig` makes of loggers that it does not name."""
-    for name, logger in logging.getLogger().manager.loggerDict.items():
+    for name, logger in list(logging.getLogger().manager.loggerDict.items()):
         if name.startswith("oncepool") and isinstance(logger, logging.Logger):
             logger.disabled = False
 

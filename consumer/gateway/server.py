@@ -181,8 +181,8 @@ class BoundedHttp(H11Protocol):
         if len(self.connections) - len(self.extra) > self.most:
             self.extra[self] = None
             if len(self.extra) > EXTRA:
-                idle = (one for one in self.extra if one.conn.our_state is h11.IDLE)
-                next(idle, next(iter(self.extra))).make_room()
+                # The oldest that is not being answered, at the latest this one.
+                next(one for one in self.extra if one.conn.our_state is h11.IDLE).make_room()
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._rest()
@@ -254,7 +254,7 @@ class BoundedHttp(H11Protocol):
             del self.extra[self]
         if self._ended or self in self.extra:
             return False
-        # Tasks may outlast their connections; those of the others are not counted against it.
+        # Tasks may outlast their connections; those of the others, at most, are not counted.
         return len(self.tasks) - len(self.extra) <= self.most
 
     def make_room(self) -> None:

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 from feedback.client.event_loop import LoopAnswer
 from feedback.client.lazy_thread import LazyThread
 from feedback.errors import ClientClosed, StoreUnavailable
-from feedback.status.status import Status, keeps_large_result
+from feedback.status.status import Status, has_large_result
 
 AT_ONCE: Final = 50
 """Ids that are read together, unless one asks for more: all that is read is held until then."""
@@ -96,9 +96,10 @@ class SharedReads:
 
     def _answer(self, part: Sequence[_Asked]) -> None:
         ids = [name for asked in part for name in asked.ids]
+        more, self._at_once = min(MOST, 2 * self._at_once), AT_ONCE  # also where this fails
         statuses = self._read(ids) if ids else []
-        large = any(one is not None and keeps_large_result(one) for one in statuses)
-        self._at_once = AT_ONCE if large else min(MOST, 2 * self._at_once)
+        if ids and not any(one is not None and has_large_result(one) for one in statuses):
+            self._at_once = more
         start = 0
         for asked in part:
             asked.answer.give(statuses[start : start + len(asked.ids)])

@@ -24,7 +24,7 @@ from feedback.contract.states import (
     DeadLetterReason,
     State,
 )
-from feedback.status.unparsed import ParsedWhenRead, fields_of
+from feedback.status.unparsed import LARGE, ParsedWhenRead, fields_of
 
 AROUND_RESULT: Final = 1
 """Levels of a status, and of a result record, that its result stands in."""
@@ -152,9 +152,9 @@ _RESULT: Final = ParsedWhenRead(vars(Status)["result"], around=AROUND_RESULT)
 type.__setattr__(Status, "result", _RESULT)  # in place of its slot
 
 
-def keeps_large_result(status: Status) -> bool:
-    """Whether its result is large, and still as it came."""
-    return _RESULT.is_kept(status)
+def has_large_result(status: Status) -> bool:
+    """Whether its result is large, as far as that is known without writing it."""
+    return _RESULT.is_kept(status) or (type(status.result) is str and len(status.result) >= LARGE)
 
 
 def _text(fields: dict[str, Any], name: str) -> str:

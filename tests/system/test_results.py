@@ -135,11 +135,13 @@ def test_counts_wake_the_process(place: Place) -> None:
 
     def looked() -> tuple[float, float]:
         """When it last looked for records, and how long ago that is, in seconds."""
-        [(at, age)] = place.query(
+        found = place.query(
             "SELECT extract(epoch FROM state_change),"
             " extract(epoch FROM clock_timestamp() - state_change) FROM pg_stat_activity"
             " WHERE application_name = 'oncepool results here-1' AND datname = current_database()"
         )
+        assert found, "it has not connected yet"
+        [(at, age)] = found
         return float(at), float(age)
 
     def woken() -> bool:

@@ -52,7 +52,7 @@ WHERE sender = %(sender)s AND state IN ('sent', 'unanswered') AND (sent_at, seq)
             THEN least(now() - make_interval(secs => %(young)s), %(before)s) END,
         '-infinity'
     ), %(seq)s)
-    AND NOT (sent_at > %(began)s AND sent_at <= now())
+    AND NOT (sent_at > %(began)s AND sent_at <= statement_timestamp())
 ORDER BY sent_at, seq LIMIT %(page)s
 """  # noqa: S608 - of constants
 _BY_ID: Final = f"""
@@ -123,7 +123,7 @@ class Settling:
         self._began = datetime.max.replace(tzinfo=UTC)
         """When the pass began: what has been sent since then is the next one's."""
         self._before = self._began
-        """When the one before it began."""
+        """When the last one began that came to its end."""
         self.locked: frozenset[RequestKey] = frozenset()
         """Of the last records: those that wait for whoever has locked their rows."""
         self._patience = LOCK
@@ -155,10 +155,11 @@ class Settling:
             now = self._turn(connection)
             began = time.monotonic()
             if self._place is None:
-                self._before, self._began = self._began, now
+                self._began = now
             rows = self._rows(connection, young)
             if not rows or self._statuses is None:
-                self._place, self.worked = None, time.monotonic() - began
+                self._place, self._before = None, self._began
+                self.worked = time.monotonic() - began
                 return False
             statuses = self._statuses.read([row.id for row, _ in rows])
             judged = rows[: len(statuses)]
@@ -168,6 +169,8 @@ class Settling:
             found = judge([row for row, _ in judged], statuses, self._policy, now)
             written = self._writer.write(connection, found)
         self.worked = time.monotonic() - began
+        if whole:
+            self._before = self._began
         self._tell(written)
         self._tell_locked(written, {row.seq: row.id for row, _ in judged})
         return not whole

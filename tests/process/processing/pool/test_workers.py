@@ -69,9 +69,11 @@ def test_the_neighbours_in_the_chunk_are_unharmed(make: Make, do: str) -> None:
     workers.submit(*after)
     workers.finish()
     states = workers.states()
-    assert states.pop("bad") == HARM[do]
+    ended = states.pop("bad")
+    # A process that has no descriptor left may make new ones before it notices.
+    assert ended == HARM[do] or (do == "close" and ended == ("failed", "handler_error"))
     assert states == dict.fromkeys([*before, *after], ("done", "ok"))
-    assert workers.status("bad") == HARM[do]
+    workers.until(lambda: workers.status("bad") == ended)
     # Also of those that ran just before it: their answers are out before it runs alone.
     workers.until(lambda: {workers.status(i) for i in [*before, *after]} == {("done", "ok")})
     workers.check_effects()

@@ -14,12 +14,13 @@ import threading
 import time
 from collections.abc import Callable
 from contextvars import ContextVar
+from dataclasses import dataclass
 from typing import Any, Final, Literal, TextIO
 
 import orjson
 
 from processing.left_out import not_installed
-from processing.log_handler import UnblockedHandler, WaitingHandler, handler_for
+from processing.log_handler import handler_for
 
 # structlog loads rich where it is installed, for tracebacks as `_renderers` does not want them:
 # a tenth of what a worker's start costs. So it is imported here alone, before an app can.
@@ -32,13 +33,12 @@ with not_installed("rich"):
 __all__ = [
     "RUNNING",
     "BoundLogger",
+    "Configured",
     "LogFormat",
     "RateLimited",
     "bound",
     "configure",
-    "enable",
     "get_logger",
-    "replaced",
 ]
 
 LogFormat = Literal["auto", "console", "json"]
@@ -122,11 +122,11 @@ def configure(
     *,
     process: str | None = None,
     stream: TextIO | None = None,
-) -> None:
+) -> Configured:
     """Sends all logging of this process to `stream` (stderr), from `level` on.
 
     `process` names this process in each line, as ``worker-2``. Calling again replaces the earlier
-    configuration.
+    configuration. Returns what it has made of the root logger.
     """
     stream = sys.stderr if stream is None else stream
     if not structlog.is_configured():  # what an app has made of it is its own
@@ -147,26 +147,50 @@ def configure(
             foreign_pre_chain=_SHARED,
         )
     )
-    _configure_root(handler, level.upper())
+    root = Configured(handler, level.upper())
+    root.put(alone=True)
+    logging.captureWarnings(capture=True)
+    least = max(logging.WARNING, logging.getLogger().level)
+    for name in NOISY:
+        logging.getLogger(name).setLevel(least)
     threading.excepthook = _log_end_of_thread
     sys.unraisablehook = _log_unraisable
+    return root
 
 
-def enable() -> None:
-    """Undoes what `logging.config.dictConfig` makes of loggers that it does not name."""
-    for name, logger in list(logging.getLogger().manager.loggerDict.items()):
-        if name.startswith("oncepool") and isinstance(logger, logging.Logger):
-            logger.disabled = False
+@dataclass(frozen=True)
+class Configured:
+    """What `configure` has made of the root logger, to be put back after code of others.
 
-
-def replaced() -> bool:
-    """Whether somebody has put a configuration in the place of `configure`'s, and not beside it.
-
-    So does `logging.config.dictConfig` with handlers of the root logger, and a call of
-    `logging.basicConfig` with `force`.
+    All else that it sets is for programs to change: levels and handlers of loggers that they
+    name, hooks, `sys.stderr`.
     """
-    ours = WaitingHandler | UnblockedHandler
-    return not any(isinstance(handler, ours) for handler in logging.getLogger().handlers)
+
+    handler: logging.Handler
+    level: str
+
+    def put(self, *, alone: bool) -> None:
+        """Gives the handler and level to the root logger; `alone`: and takes others' handlers."""
+        root = logging.getLogger()
+        if alone:
+            for other in root.handlers[:]:
+                root.removeHandler(other)
+        root.addHandler(self.handler)
+        root.setLevel(self.level)
+
+    def restore(self, *, alone: bool) -> bool:
+        """Puts it back where somebody has taken it away; returns whether that was so.
+
+        So does `logging.config.dictConfig` with handlers of the root logger, and a call of
+        `logging.basicConfig` with `force`. The first disables loggers that it does not name, too.
+        """
+        for name, logger in list(logging.getLogger().manager.loggerDict.items()):
+            if name.startswith("oncepool") and isinstance(logger, logging.Logger):
+                logger.disabled = False
+        taken = self.handler not in logging.getLogger().handlers
+        if taken:
+            self.put(alone=alone)
+        return taken
 
 
 def _log_end_of_thread(args: threading.ExceptHookArgs) -> None:
@@ -190,17 +214,6 @@ def _log_raised(
     error = args.exc_type() if raised is None else raised
     info = (args.exc_type, error, args.exc_traceback)
     get_logger("oncepool.logs").error(message, exc_info=info, **fields)
-
-
-def _configure_root(handler: logging.Handler, level: str) -> None:
-    root = logging.getLogger()
-    for old in root.handlers[:]:
-        root.removeHandler(old)
-    root.addHandler(handler)
-    root.setLevel(level)
-    logging.captureWarnings(capture=True)
-    for name in NOISY:
-        logging.getLogger(name).setLevel(max(logging.WARNING, root.level))
 
 
 def writes_json(log_format: LogFormat, stream: TextIO) -> bool:

@@ -37,7 +37,7 @@ from processing.ipc.frames import CannotServe, Configure, Report, ScheduleFields
 from processing.ipc.parent_watch import EXIT_ORPHANED, tie_to_parent
 from processing.ipc.progress import ProgressSlot
 from processing.ipc.standard_streams import exit_at_once
-from processing.logs import configure, enable, get_logger, replaced
+from processing.logs import configure, get_logger
 from processing.settings import ExecutorSettings, WorkerSettings
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.executor import Executor
@@ -91,7 +91,7 @@ class _Worker:
         self._dropped = 0
         """Statuses that were dropped, as far as the main process was told."""
         self._runs: TracedRuns | None = None
-        self._configure_logs()
+        self._logging = configure(**settings.log, process=settings.name)
         self._log = get_logger("oncepool.worker")
 
     def serve(self) -> int:
@@ -133,20 +133,13 @@ class _Worker:
         with executor.leases.unused():
             return inbox.next()
 
-    def _configure_logs(self) -> None:
-        configure(**self._settings.log, process=self._settings.name)
-
-    def _keep_logs(self) -> None:
-        """After code of the app's, which may have configured logging for programs of its own.
-
-        What it has added stands: a handler of a start hook's gets all lines besides.
-        """
-        enable()
-        if replaced():
-            self._configure_logs()
-            self._log.info("the app's configuration of logging was replaced: log_format and"
-                           " log_level say how lines look, and handlers that a start hook adds to"
-                           " the root logger get them, too")  # fmt: skip
+    def _keep_logs(self, *, alone: bool) -> None:
+        """After code of the app's, which may have configured logging for programs of its own."""
+        if self._logging.restore(alone=alone):
+            took = "stands beside that of log_format and log_level"
+            if alone:
+                took = "was replaced: log_format and log_level say how lines look"
+            self._log.info(f"the app's configuration of the root logger {took}")
 
     def _load(self) -> App:
         if self._settings.memory_limit:
@@ -156,11 +149,11 @@ class _Worker:
         if (spans := TRACING.spans()) is not None:
             self._runs = TracedRuns(spans, self._settings.kafka_group)
         app = load_app(self._settings.app)
-        self._keep_logs()
+        self._keep_logs(alone=True)
         gc.freeze()
         gc.enable()
         app.start_worker()
-        self._keep_logs()
+        self._keep_logs(alone=False)  # what a start hook has configured stands
         if spans is not None:
             spans.provide()  # where no hook of the app's has
         return app

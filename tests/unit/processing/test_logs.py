@@ -13,7 +13,7 @@ import pytest
 import structlog
 
 from consumer.intake.kafka_log import librdkafka_logger
-from processing.logs import RUNNING, RateLimited, bound, configure, enable, get_logger, replaced
+from processing.logs import RUNNING, RateLimited, bound, configure, get_logger
 from tests.support.clock import Clock
 
 
@@ -311,15 +311,46 @@ def test_flush_tells_of_a_flood_that_is_over() -> None:
     assert spy.lines[1:] == [("error", "lines left out", {"of": "x", "left_out": 2})]
 
 
-def test_who_takes_the_place_of_its_handler_is_known_and_who_stands_beside_it_is_not() -> None:
-    configure("json", "info", stream=io.StringIO())
-    assert not replaced()
-    logging.getLogger().addHandler(logging.NullHandler())
-    assert not replaced()
-    logging.getLogger().handlers[:] = [logging.NullHandler()]  # as basicConfig() does by force
-    assert replaced()
-    configure("json", "info", stream=io.StringIO())
-    assert not replaced()
+@pytest.mark.parametrize("alone", [True, False])
+def test_its_handler_comes_back_where_others_take_its_place(alone: bool) -> None:
+    stream, root, other = io.StringIO(), logging.getLogger(), logging.NullHandler()
+    configured = configure("json", "info", stream=stream)
+    root.addHandler(other)
+    assert not configured.restore(alone=alone)
+    assert other in root.handlers  # who stands beside it stays
+    root.handlers[:] = [other]  # as basicConfig() does by force
+    root.setLevel("ERROR")
+    assert configured.restore(alone=alone)
+    assert (other in root.handlers) is not alone
+    get_logger("oncepool.worker").info("ready")
+    assert [line["message"] for line in lines(stream)] == ["ready"]
+    assert not configured.restore(alone=alone)
+
+
+def test_what_is_put_back_leaves_all_else_as_others_have_made_it(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    stream = io.StringIO()
+    configured = configure("json", "info", stream=stream)
+
+    class Logged(io.TextIOBase):
+        """Sends what is printed to the log, as daemons do."""
+
+        def write(self, text: str) -> int:
+            logging.getLogger("printed").error(text.rstrip())
+            return len(text)
+
+    def hook(_args: threading.ExceptHookArgs) -> None: ...
+
+    monkeypatch.setattr("threading.excepthook", hook)
+    monkeypatch.setattr("sys.stderr", Logged())
+    monkeypatch.setattr(logging.getLogger("httpx"), "level", logging.INFO)
+    logging.getLogger().handlers[:] = [logging.NullHandler()]
+    configured.restore(alone=True)
+    logging.getLogger("shop").info("charged")
+    assert [line["message"] for line in lines(stream)] == ["charged"]
+    assert logging.getLogger("httpx").level == logging.INFO
+    assert threading.excepthook is hook
 
 
 def test_lines_stay_as_they_are_whatever_an_app_configures() -> None:
@@ -327,19 +358,19 @@ def test_lines_stay_as_they_are_whatever_an_app_configures() -> None:
     log = get_logger("oncepool.worker")
     before = structlog.get_config()
     try:
-        configure("json", "info", stream=io.StringIO())
+        configured = configure("json", "info", stream=stream)
         log.info("used before")
         structlog.configure(processors=[structlog.processors.JSONRenderer()])
         # Others are disabled by that, too.
         logging.config.dictConfig({"version": 1, "root": {"handlers": []}})
-        enable()
-        configure("json", "info", stream=stream)
+        configured.restore(alone=True)
         structlog.configure(processors=[structlog.processors.JSONRenderer()])
         log.info("ready", pid=7)
         get_logger("oncepool.later").info("ready", pid=8)
     finally:
         structlog.configure(**before)
-    assert [(line["message"], line["pid"]) for line in lines(stream)] == [
+    assert [(line["message"], line.get("pid")) for line in lines(stream)] == [
+        ("used before", None),
         ("ready", 7),
         ("ready", 8),
     ]

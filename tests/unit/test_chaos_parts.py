@@ -6,7 +6,6 @@ import struct
 import subprocess
 import sys
 import uuid
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,22 +13,19 @@ import pytest
 
 from tests.chaos.real.books import FORGOT, FORGOTTEN, REFUSED, UNHEARD, UNKNOWN, balance
 from tests.chaos.real.campaign import MATRIX, command_of, options_of, plans
-from tests.chaos.real.checks import CHECKS, kept_order
-from tests.chaos.real.facts import Effect, Entry, Facts, Row
+from tests.chaos.real.checks import CHECKS, kept_order, lost_alone
+from tests.chaos.real.facts import Effect, Entry, Facts, Status
 from tests.chaos.real.faults import Struck
 from tests.chaos.real.gateway_facts import GatewayFacts
 from tests.chaos.real.order_facts import OrderFacts
 from tests.chaos.real.orders import Obedience, Orders
 from tests.chaos.real.process_limit import ProcessLimit, can_limit_processes
-from tests.chaos.real.producer import Copy, SendLedger
-from tests.chaos.real.resources import Held, Sample, grown
+from tests.chaos.real.producer import Copy
 from tests.chaos.real.schedule import schedule
 from tests.chaos.real.traffic import Item, Kind, Traffic
+from tests.support.chaos_facts import MAIN, OTHER, right
 from tests.support.committed_offsets import Landed
 from tests.support.pooler import Conversation, Packets
-
-MAIN, OTHER = 10, 20
-
 
 # Schedule and traffic
 
@@ -88,47 +84,6 @@ def test_an_order_is_taken_once_and_withdrawn_where_nobody_takes_it(tmp_path: Pa
 # Checks: each sees what is wrong in facts that are right but for one thing
 
 
-def right() -> Facts:
-    """Two requests of one key, one malformed message, three orders: all as it has to be."""
-    ledger = SendLedger()
-    for n, name in enumerate(("a", "b"), 1):
-        ledger.items[name] = Item(name, Kind.REQUEST, "move", b"k", b"{}", [], n)
-        ledger.copies.append(Copy(name, Kind.REQUEST, 0, 0, n, 0.0))
-        ledger.ends[name] = ("done", "ok")
-    ledger.copies.append(Copy("odd", Kind.MALFORMED, 0, 0, 3, 0.0))
-    return Facts(
-        ledger=ledger,
-        ordering="key",
-        rows={
-            "a": Row("a", "move", "done", "ok", 0, 0, 1, 1),
-            "b": Row("b", "move", "done", "ok", 0, 0, 2, 1),
-            "o1": Row("o1", "pay", "done", "ok", 0, 0, 4, 1),
-            "o2": Row("o2", "pay", "done", "ok", 0, 0, 5, 1),
-        },
-        letters=[((0, 3), "malformed")],
-        effects=[
-            Effect(1, "a", "k", 1, "move", 0, 1, MAIN),
-            Effect(2, "b", "k", 2, "move", 0, 2, MAIN),
-            Effect(3, "o1", "o", 1, "pay", 0, 4, MAIN),
-            Effect(4, "o2", "o", 2, "pay", 0, 5, MAIN),
-        ],
-        orders=OrderFacts(
-            begun=3,  # the third one was rolled back
-            committed=["o1", "o2"],
-            answers=[("o1", "done/ok"), ("o2", "dead/worker_died")],  # retried by the operator
-            sends={"o1": 2, "o2": 1},
-            open=[],
-        ),
-        gateway=GatewayFacts(ids={"b"}, last={"b": "done"}),
-        charges=Counter(),
-        entries=[Entry("a", 0, 1, MAIN, 11), Entry("b", 0, 2, MAIN, 11)],
-        commits=[Landed(0, 4, "1;me-1;")],
-        statuses={"a": ("done", "ok"), "b": ("done", "ok")},
-        names={MAIN: "me", OTHER: "other"},
-        how={"me": "stopped", "other": "killed"},
-    )
-
-
 def second_effect(facts: Facts) -> None:
     facts.effects.append(Effect(3, "a", "k", 1, "move", 0, 1, MAIN))
 
@@ -162,11 +117,11 @@ def disorder(facts: Facts) -> None:
 
 
 def status_that_lies(facts: Facts) -> None:
-    facts.statuses["b"] = ("rejected", "no_funds")
+    facts.statuses["b"] = Status("rejected", "no_funds", 1)
 
 
 def waiting_without_a_row(facts: Facts) -> None:
-    facts.statuses["b"] = ("waiting", "delayed")
+    facts.statuses["b"] = Status("waiting", "delayed", 1)
     del facts.rows["b"]
 
 
@@ -414,28 +369,31 @@ def test_what_the_database_has_forgotten_is_a_cause_only_near_its_promotion() ->
     assert balance(facts).lost_later == {FORGOT: 1, UNKNOWN: 1}
 
 
-def test_order_across_two_instances_is_counted_apart() -> None:
+def overtaken(facts: Facts) -> None:
+    """The second one ran elsewhere, before the first."""
+    facts.effects = [facts.effects[1]._replace(main=OTHER), facts.effects[0]]
+
+
+def test_only_what_was_in_flight_at_a_kill_may_be_out_of_order_across_instances() -> None:
     facts = right()
-    facts.effects = [facts.effects[1], facts.effects[0]._replace(main=OTHER)]
-    assert kept_order(facts) == ([], 1)
+    overtaken(facts)
+    assert kept_order(facts) == ([], 1)  # the other one was killed
+    facts.how["other"] = "stopped"
+    assert (len(kept_order(facts)[0]), kept_order(facts)[1]) == (1, 0)
+    facts.how["other"] = "killed"
+    facts.ledger.copies.append(Copy("c", Kind.REQUEST, 0, 0, 3, 0.0))
+    facts.effects.append(Effect(5, "c", "k", 3, "move", 0, 3, OTHER))
+    facts.entries.append(Entry("c", 0, 3, OTHER, 12))
+    assert len(kept_order(facts)[0]) == 1  # it lived on
 
 
-# Resources
-
-
-def samples(rss: list[float], descriptors: int, more: int = 1000) -> list[Sample]:
-    """`more`: looks until there is one descriptor more."""
-    return [
-        Sample(n * 2.0, held=[Held(0, "main", 1, 1, held, held, descriptors + n // more, 5, {})])
-        for n, held in enumerate(rss)
-    ]
-
-
-def test_memory_that_grows_is_seen_and_memory_that_does_not_is_not() -> None:
-    assert grown(samples([100.0 + n % 7 for n in range(400)], 30)) == []
-    assert grown(samples([100.0] * 10, 30)) == []  # too short to say
-    assert "main" in grown(samples([100.0 + n / 4 for n in range(400)], 30))[0]
-    assert "descriptors" in grown(samples([100.0] * 400, 30, more=4))[0]
+def test_lost_connections_are_counted_that_were_judged_alone() -> None:
+    facts = right()
+    facts.struck.append(Struck("database_backend_ended_idle", 100.0, 100.1, "1 of them"))
+    facts.struck.append(Struck("database_backend_ended_idle", 200.0, 200.1, ""))
+    assert len(lost_alone(facts)) == 1
+    facts.struck.append(Struck("worker_killed", 91.0, 95.0, "pid 7"))
+    assert lost_alone(facts) == []
 
 
 # Processes

@@ -35,10 +35,11 @@ from stack.jars import KAFKA
 from tests.chaos.real.books import balance
 from tests.chaos.real.checks import CHECKS, kept_order
 from tests.chaos.real.episode import PROTOCOLS, Episode, EpisodePlan, Outcome
+from tests.chaos.real.growth import growth
 from tests.chaos.real.members import ROOT
+from tests.chaos.real.more_figures import of_checks, of_orders
 from tests.chaos.real.place import SMALL_DISK, Place
 from tests.chaos.real.report import as_json, page
-from tests.chaos.real.resources import grown
 from tests.support import run
 
 ORDERINGS = ("key", "partition", "none")
@@ -92,7 +93,8 @@ def plans(options: argparse.Namespace) -> list[EpisodePlan]:
 
 def problems(outcome: Outcome) -> dict[str, list[str]]:
     """What does not hold, by check."""
-    found = {**broken(outcome), "resources stay as they are": grown(outcome.samples)}
+    held = growth(outcome.samples, outcome.plan.workers)
+    found = {**broken(outcome), "resources stay as they are": held.found}
     return {name: lines for name, lines in found.items() if lines}
 
 
@@ -124,8 +126,9 @@ def tell(outcome: Outcome) -> list[str]:
         "bad input lost": dict(books.lost_bad),
         "sent again": dict(facts.ledger.resends),
         "retried by the operator": outcome.operator_retries,
-        "out of order across instances": kept_order(facts)[1],
-        **order_figures(outcome),
+        "out of order as it was in flight at a kill": kept_order(facts)[1],
+        **of_checks([outcome]),
+        **of_orders([outcome]),
         **gateway_figures(outcome),
         f"{effective.total()} faults of {len(effective)} kinds": dict(effective),
         "without effect": dict(vain),
@@ -133,18 +136,6 @@ def tell(outcome: Outcome) -> list[str]:
     seconds = outcome.ended - outcome.began
     title = f"{plan.name}: {plan.protocol}, ordering {plan.ordering}, {seconds:.0f} s"
     return [title, *(f"  {name}: {figure}" for name, figure in figures.items())]
-
-
-def order_figures(outcome: Outcome) -> dict[str, int]:
-    """Of orders that went through an outbox, where there are any."""
-    orders = outcome.facts.orders
-    if orders is None:
-        return {}
-    return {
-        "orders committed": len(orders.committed),
-        "orders rolled back": orders.begun - len(orders.committed),
-        "orders sent again by a relay": sum(sends > 1 for sends in orders.sends.values()),
-    }
 
 
 def gateway_figures(outcome: Outcome) -> dict[str, object]:

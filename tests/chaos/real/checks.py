@@ -9,14 +9,19 @@ from collections import Counter, defaultdict
 from collections.abc import Callable
 
 from tests.chaos.real.books import CAUSES, IN_HAND, balance
-from tests.chaos.real.facts import Facts
+from tests.chaos.real.entry_checks import (
+    calls_are_entered_once,
+    not_entered_again,
+    nothing_is_entered_after_its_end,
+)
+from tests.chaos.real.facts import Effect, Facts
+from tests.chaos.real.faults import Struck
 from tests.chaos.real.gateway_checks import gateway_answers_agree
 from tests.chaos.real.order_checks import committed_orders_run_once, orders_are_answered_once
-from tests.chaos.real.traffic import EFFECTS, NOT_AGAIN, Item, Kind
+from tests.chaos.real.status_checks import final_statuses_stay, statuses_agree
+from tests.chaos.real.traffic import EFFECTS, Item, Kind
 from tests.support.storm import instance_of
 
-FINAL = {"done", "rejected", "superseded"}
-NEEDS_ROW = {"waiting", "dead", "in_doubt", "superseded"}
 ONE_CONNECTION = {
     "database_backend_ended_idle",
     "database_backend_ended_busy",
@@ -105,49 +110,38 @@ def never_backwards(facts: Facts) -> list[str]:
 
 
 def kept_order(facts: Facts) -> tuple[list[str], int]:
-    """I7: of one lane, in one instance, what was sent first ran first.
+    """I7: of one lane, what was sent first ran first, over hand-overs too.
 
     Only first copies that were entered once: what was run again, or waited, has no order. Also
-    returns how many are out of order across two instances.
+    returns how many are out of order as their lane was in hand when its instance was killed: what
+    was in flight then is the only thing that may be.
     """
     if facts.ordering == "none":
         return [], 0
     first = {c.id: (c.partition, c.offset) for c in facts.ledger.copies if c.number == 0}
     times = Counter(entry.id for entry in facts.entries)
-    lanes: defaultdict[object, list[tuple[int, int, str]]] = defaultdict(list)
+    lanes: defaultdict[object, list[Effect]] = defaultdict(list)
     for effect in facts.effects:
         spot = (effect.partition, effect.offset)
         if effect.type in IN_ORDER and first.get(effect.id) == spot and times[effect.id] == 1:
             lane = effect.partition if facts.ordering == "partition" else effect.key
-            lanes[lane, effect.partition].append((effect.offset, effect.main, effect.id))
-    wrong, across = [], 0
+            lanes[lane, effect.partition].append(effect)
+    killed = {main for main, name in facts.names.items() if facts.how.get(name) == "killed"}
+    wrong, in_flight = [], 0
     for lane, ran in lanes.items():
-        highest: dict[int, int] = {}
-        for offset, main, name in ran:
-            if offset < highest.get(main, -1):
-                wrong.append(f"lane {lane}: {name} at {offset} after {highest[main]}")
-            elif any(offset < top for top in highest.values()):
-                across += 1
-            highest[main] = max(highest.get(main, -1), offset)
-    return wrong, across
-
-
-def statuses_agree(facts: Facts) -> list[str]:
-    """I8, and that no status says what the journal contradicts."""
-    wrong = [f"a final status changed: {line}" for line in facts.ledger.changed]
-    for name, (state, code) in facts.statuses.items():
-        row = facts.rows.get(name)
-        item = facts.ledger.items[name]
-        if row is None:
-            if state in NEEDS_ROW or (state == "done" and EFFECTS.get(item.type) != "none"):
-                wrong.append(f"{item.type} {name}: status {state}/{code} without a row")
-        elif state in FINAL and row.state != state:
-            wrong.append(f"{item.type} {name}: status {state}/{code}, row {row.state}/{row.code}")
-    for name, (state, _) in facts.ledger.ends.items():
-        row = facts.rows.get(name)
-        if state in FINAL and row is not None and row.state != state:
-            wrong.append(f"{name}: its producer was told {state}, the row says {row.state}")
-    return wrong
+        last = {effect.main: n for n, effect in enumerate(ran)}
+        top = ran[0]
+        for n, effect in enumerate(ran):
+            if effect.offset > top.offset:
+                top = effect
+            elif effect.offset < top.offset:
+                # Dead by now, it left something above of what it had in flight, and not this.
+                if top.main != effect.main and top.main in killed and last[top.main] < n:
+                    in_flight += 1
+                else:
+                    wrong.append(f"lane {lane}: {effect.id} at {effect.offset} by {effect.main}"
+                                 f" after {top.offset} by {top.main}")  # fmt: skip
+    return wrong, in_flight
 
 
 def bad_input_never_runs(facts: Facts) -> list[str]:
@@ -162,21 +156,6 @@ def bad_input_never_runs(facts: Facts) -> list[str]:
     wrong += [f"{kind} at {spot} ran" for e in facts.entries
               if (kind := bad.get(spot := (e.partition, e.offset)))]  # fmt: skip
     return wrong
-
-
-def not_entered_again(facts: Facts) -> list[str]:
-    """What must not be run again by itself is entered by one worker, each copy of it."""
-    who: defaultdict[str, dict[tuple[int, int], set[int]]] = defaultdict(lambda: defaultdict(set))
-    for entry in facts.entries:
-        item = facts.ledger.items.get(entry.id)
-        if item is not None and item.type in NOT_AGAIN:
-            who[entry.id][entry.partition, entry.offset].add(entry.worker)
-    return [
-        f"{name} at {spot} was entered by workers {sorted(workers)}"
-        for name, spots in who.items()
-        for spot, workers in spots.items()
-        if len(workers) > 1
-    ]
 
 
 def kills_lose_nothing(facts: Facts) -> list[str]:
@@ -197,23 +176,24 @@ def nothing_left(facts: Facts) -> list[str]:
 
 def one_connection_is_no_outage(facts: Facts) -> list[str]:
     """Where one worker lost its connection, and nothing else struck, nobody was refused."""
-    wrong = []
-    for struck in facts.struck:
-        if struck.kind not in ONE_CONNECTION or not struck.evidence:
-            continue
-        begin, end = struck.began, struck.ended + 1
-        alone = not any(
-            s is not struck and s.kind not in ONE_CONNECTION
-            and s.began < end and s.ended > begin - IN_HAND
+    return [
+        f"{name} refused during {struck.kind}"
+        for struck in lost_alone(facts)
+        for at, name, what in facts.ledger.refusals
+        if what == "failed/database_unavailable" and struck.began < at < struck.ended + 1
+    ]
+
+
+def lost_alone(facts: Facts) -> list[Struck]:
+    """Lost connections with no fault of another kind from `IN_HAND` before until a second after."""
+    return [
+        one for one in facts.struck
+        if one.kind in ONE_CONNECTION and one.evidence and not any(
+            s.kind not in ONE_CONNECTION
+            and s.began < one.ended + 1 and s.ended > one.began - IN_HAND
             for s in facts.struck
-        )  # fmt: skip
-        if alone:
-            wrong += [
-                f"{name} refused during {struck.kind}"
-                for at, name, what in facts.ledger.refusals
-                if what == "failed/database_unavailable" and begin < at < end
-            ]
-    return wrong
+        )
+    ]  # fmt: skip
 
 
 CHECKS: dict[str, Callable[[Facts], list[str]]] = {
@@ -223,9 +203,12 @@ CHECKS: dict[str, Callable[[Facts], list[str]]] = {
     "confirmed first": confirmed_first,
     "offsets never go back": never_backwards,
     "order of a lane": lambda facts: kept_order(facts)[0],
+    "a final status stays": final_statuses_stay,
     "statuses agree with the journal": statuses_agree,
     "bad input never runs": bad_input_never_runs,
     "what may have run is not entered again": not_entered_again,
+    "calls outside are entered once": calls_are_entered_once,
+    "what is done is not entered again": nothing_is_entered_after_its_end,
     "nothing left behind": nothing_left,
     "one lost connection refuses nobody": one_connection_is_no_outage,
     "kills and stops lose nothing": kills_lose_nothing,

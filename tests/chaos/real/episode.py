@@ -31,9 +31,11 @@ from tests.chaos.real.facts import (
     commits_of,
     effects_of,
     entries_of,
+    failed_runs_of,
     letters_of,
     read_to_the_end,
     rows_of,
+    size_of,
     statuses_of,
 )
 from tests.chaos.real.faults import FAULTS, Lane, LaneRunner, Scene, Struck
@@ -67,6 +69,7 @@ SETTLING = 150.0
 REST = 60.0
 """Seconds for copies that nobody waits for, once every request has its answer."""
 OVERTIME = 0.4
+RETRIED_AT_ONCE = 200
 MEMORY_LIMIT = "700MiB"
 
 
@@ -120,6 +123,7 @@ class Outcome:
     unanswered: list[str] = field(default_factory=list)
     operator_retries: int = 0
     exit_codes: list[int] = field(default_factory=list)
+    """Of all instances that were told to stop."""
     said: Counter[str] = field(default_factory=Counter)
     """Lines in the logs of all instances, by message."""
     wrong: dict[str, list[str]] = field(default_factory=dict)
@@ -154,7 +158,7 @@ class Episode:
         (self._folder / "orders").mkdir(parents=True)
         self._entries = self._folder / "entries.log"
         self._clock = JumpingClock(self._folder / "clock")
-        self._operator_retries = 0
+        self._retried: list[str] = []
 
     def _sides_of(self, producer: ChaosProducer) -> Sides:
         place, plan = self._place, self._plan
@@ -187,8 +191,9 @@ class Episode:
                 lambda: len(producer.pending) + len(sides.pending), plan.look_every, place.services,
             )  # fmt: skip
             witness = Witness(
-                place.redis_port, channel_of(plan.name), channels_of_clients(plan.name)
-            )
+                place.redis_port, channel_of(plan.name), channels_of_clients(plan.name),
+                lambda: size_of(self._entries),
+            )  # fmt: skip
             beside = self._beside(members)
             try:
                 return self._run(members, producer, sides, watch, outside, witness)
@@ -230,25 +235,26 @@ class Episode:
             until(lambda: len(members.serving) >= plan.instances, 40)
         until(lambda: self._settled(producer, sides), SETTLING)
         until(lambda: read_to_the_end(place, plan.name), REST)
-        by_itself = members.unexpected_ends()
         how = {m.name: m.how for m in members.all}
         facts = Facts(
             ledger=producer.ledger, ordering=plan.ordering, rows={}, letters=[], effects=[],
             charges=outside.charges, entries=[], commits=[], statuses={}, names={}, how=how,
-            struck=struck, heard=witness.heard, ended_by_itself=by_itself,
+            struck=struck, heard=witness.heard,
         )  # fmt: skip
         producer.end()
         if producer.ledger.unplaced:
             find_places(producer.ledger, all_messages(place.kafka, plan.name))
         sides.finish(facts)
-        codes = [member.stop() for member in members.alive]
-        facts.ended_by_itself += [f"exit code {code}" for code in codes if code not in CODES]
+        last = [member.stop() for member in members.alive]
+        facts.ended_by_itself += members.unexpected_ends()
+        facts.ended_by_itself += [f"exit code {code}" for code in last if code not in CODES]
+        codes = [m.process.returncode for m in members.all if m.how == "stopped"]
         self._gather(facts, members)
         if producer.trouble is not None:
             raise producer.trouble
         return Outcome(
             plan, facts, began, calm_at, time.time(), watch.samples,
-            sorted([*producer.pending, *sides.pending]), self._operator_retries, codes,
+            sorted([*producer.pending, *sides.pending]), len(self._retried), codes,
             members.all_said(),
         )  # fmt: skip
 
@@ -280,16 +286,14 @@ class Episode:
                 " WHERE state IN ('waiting', 'running')"
             )
             return bool(waiting[0][0] == 0)
-        [(dead,)] = self._place.query(
-            f"SELECT count(*) FROM {self._plan.name}.requests WHERE state = 'dead'"
-        )
-        if dead:
+        dead = self._place.query(f"SELECT id FROM {self._plan.name}.requests WHERE state = 'dead'")
+        if ids := [name for (name,) in dead][:RETRIED_AT_ONCE]:
             subprocess.run(
-                [sys.executable, "-m", "consumer", "requests", "retry", "--state", "dead", "--yes"],
+                [sys.executable, "-m", "consumer", "requests", "retry", *ids, "--yes"],
                 cwd=ROOT, env={**os.environ, **self._environment(0)}, check=False,
                 capture_output=True,
             )  # fmt: skip
-            self._operator_retries += int(dead)
+            self._retried += ids
         time.sleep(0.5)
         return False
 
@@ -305,6 +309,8 @@ class Episode:
         facts.entries = entries_of(self._entries)
         facts.commits = commits_of(place, name)
         facts.statuses = statuses_of(place, name, list(facts.ledger.items))
+        facts.failed_runs = failed_runs_of(place, name)
+        facts.retried = set(self._retried)
         members.all_said()
         facts.read_again = [gap for member in members.all for gap in member.read_again]
         facts.names = {m.pid: m.name for m in members.all}

@@ -16,11 +16,13 @@ from tests.chaos.real.gateway_facts import GatewayFacts
 from tests.chaos.real.order_facts import OrderFacts
 from tests.chaos.real.place import Place
 from tests.chaos.real.producer import SendLedger
-from tests.chaos.real.witness import Heard
+from tests.chaos.real.witness import WITHOUT_ROW, Heard
 from tests.support.committed_offsets import Landed, landed
 
 Spot = tuple[int, int]
 """Partition and offset."""
+MALFORMED = "malformed"
+"""Code of a `failed` that stands in no row, but beside a dead letter."""
 
 
 class Row(NamedTuple):
@@ -57,6 +59,18 @@ class Entry(NamedTuple):
     offset: int
     main: int
     worker: int
+    at: int = 0
+    """Bytes of the log before it."""
+
+
+class Status(NamedTuple):
+    """What Redis says of a request."""
+
+    state: str
+    code: str
+    run: int = 0
+    has_row: bool = True
+    """False where it says itself that no row of the journal stands behind it."""
 
 
 @dataclass
@@ -71,7 +85,7 @@ class Facts:
     charges: Counter[str]
     entries: list[Entry]
     commits: list[Landed]
-    statuses: dict[str, tuple[str, str]]
+    statuses: dict[str, Status]
     names: dict[int, str]
     """Of instances, by the pid of their main process."""
     how: dict[str, str]
@@ -80,6 +94,10 @@ class Facts:
     """Partition, first offset and the one behind the last of what was read again, as logs say."""
     heard: Heard = field(default_factory=Heard)
     struck: list[Struck] = field(default_factory=list)
+    retried: set[str] = field(default_factory=set)
+    """Ids of what was dead and the operator has retried."""
+    failed_runs: Counter[str] = field(default_factory=Counter)
+    """Runs of each id that failed, as the journal has them."""
     orders: OrderFacts | None = None
     """None: no orders in this episode."""
     gateway: GatewayFacts | None = None
@@ -110,15 +128,28 @@ def effects_of(place: Place, schema: str) -> list[Effect]:
     return [Effect(*row) for row in found]
 
 
+def failed_runs_of(place: Place, schema: str) -> Counter[str]:
+    found = place.query(f"SELECT request_id, count(*) FROM {schema}.attempts GROUP BY request_id")
+    return Counter(dict(found))
+
+
+def size_of(log: Path) -> int:
+    return log.stat().st_size if log.exists() else 0
+
+
 def entries_of(log: Path) -> list[Entry]:
-    if not log.exists():
-        return []
-    parts = (line.split("\t") for line in log.read_text().splitlines())
-    return [Entry(p[0], int(p[1]), int(p[2]), int(p[3]), int(p[4])) for p in parts if len(p) == 6]
+    """In the order in which they were made."""
+    found, at = [], 0
+    for line in log.read_bytes().splitlines(keepends=True) if log.exists() else []:
+        p = line.decode().split("\t")
+        if len(p) == 6:
+            found.append(Entry(p[0], int(p[1]), int(p[2]), int(p[3]), int(p[4]), at))
+        at += len(line)
+    return found
 
 
-def statuses_of(place: Place, prefix: str, ids: list[str]) -> dict[str, tuple[str, str]]:
-    found: dict[str, tuple[str, str]] = {}
+def statuses_of(place: Place, prefix: str, ids: list[str]) -> dict[str, Status]:
+    found: dict[str, Status] = {}
     with place.redis() as client:
         for start in range(0, len(ids), 1000):
             some = ids[start : start + 1000]
@@ -126,7 +157,10 @@ def statuses_of(place: Place, prefix: str, ids: list[str]) -> dict[str, tuple[st
             for name, value in zip(some, values, strict=True):
                 if value is not None:
                     status = json.loads(value)
-                    found[name] = (status["state"], status["code"])
+                    without = status["code"] in WITHOUT_ROW | {MALFORMED}
+                    has_row = status.get("journaled") is not False and not without
+                    run = int(status["v"][:5])
+                    found[name] = Status(status["state"], status["code"], run, has_row)
     return found
 
 

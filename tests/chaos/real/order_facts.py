@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections import Counter
+from dataclasses import dataclass, field
 
 
 @dataclass
@@ -19,3 +20,5 @@ class OrderFacts:
     """How often each was sent."""
     open: list[str]
     """Rows of the outbox without an end, in words."""
+    rows: Counter[str] = field(default_factory=Counter)
+    """All rows of the outbox, by state."""

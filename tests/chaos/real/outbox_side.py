@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -143,6 +144,7 @@ class OutboxSide:
             answers=[(id_, f"{state}/{code}") for id_, state, code in answers],
             sends={id_: count for id_, count, _ in sends},
             open=[f"{id_}: {state}" for id_, _, state in sends if state in OPEN],
+            rows=Counter(state for *_, state in sends),
         )
 
     def _open_transactions(self, role: str) -> int:

@@ -81,8 +81,6 @@ class SendLedger:
     """(when seen, id, state/code) of each settled status that asked for another send."""
     silences: list[tuple[float, float, str]] = field(default_factory=list)
     """(sent, sent again, id) where nothing was heard of a first copy."""
-    changed: list[str] = field(default_factory=list)
-    """Final statuses that became another one."""
     undelivered: int = 0
     """Messages that the broker did not confirm in time; they may be there all the same."""
 

@@ -13,8 +13,9 @@ from tests.chaos.real.books import Books, balance
 from tests.chaos.real.checks import kept_order
 from tests.chaos.real.episode import Outcome
 from tests.chaos.real.gateway_facts import GatewayFacts
+from tests.chaos.real.more_figures import MEANING, of_checks, of_orders
 from tests.chaos.real.plots import plot
-from tests.chaos.real.resources import MAIN, PROGRAMS
+from tests.chaos.real.resources import MAIN, PROGRAMS, Sample
 from tests.chaos.real.timeline import buckets, effective, quantile, recoveries, throughput
 
 STYLE = """
@@ -74,13 +75,13 @@ def figures(outcomes: Sequence[Outcome], run: Mapping[str, Any]) -> dict[str, An
             r.state == "in_doubt" for o in outcomes for r in o.facts.rows.values()
         ),
         "dead, retried by the operator": sum(o.operator_retries for o in outcomes),
-        "out of order across instances": sum(kept_order(o.facts)[1] for o in outcomes),
+        "out of order as it was in flight at a kill": sum(kept_order(o.facts)[1] for o in outcomes),
         "gaps read again after a hand-over or a death": sum(
             len(o.facts.read_again) for o in outcomes
         ),
-        "handlers entered again": sum(entered_again(o) for o in outcomes),
         "commits": sum(len(o.facts.commits) for o in outcomes),
-        "assignments": sum(o.said.get("partitions assigned", 0) for o in outcomes),
+        **of_checks(outcomes),
+        **of_orders(outcomes),
         **rates(outcomes),
         "latency p50, s": round(quantile(everything, 0.5), 3),
         "latency p99, s": round(quantile(everything, 0.99), 3),
@@ -105,12 +106,6 @@ def settled_doubts(outcome: Outcome) -> int:
     doubts = {n for _, n, what in outcome.facts.ledger.refusals if what.startswith("in_doubt")}
     rows = outcome.facts.rows
     return sum(name in rows and rows[name].state != "in_doubt" for name in doubts)
-
-
-def entered_again(outcome: Outcome) -> int:
-    """Records whose handler was entered more than once."""
-    times = Counter((e.id, e.partition, e.offset) for e in outcome.facts.entries)
-    return sum(n > 1 for n in times.values())
 
 
 def rates(outcomes: Sequence[Outcome]) -> dict[str, float]:
@@ -164,6 +159,9 @@ def figure_tables(outcomes: Sequence[Outcome], told: Mapping[str, Any]) -> list[
     }
     return [
         table(("figure", "value"), [(n, number(v)) for n, v in plain.items() if n != "verdict"]),
+        "<h2>What the words mean</h2>",
+        table(("word", "meaning"), [(escape(word), escape(meaning))
+                                    for word, meaning in MEANING.items()]),
         "<h2>Faults that took effect</h2>",
         fault_table(outcomes, told),
         *(part for name, value in tables.items() if value for part in (
@@ -217,11 +215,23 @@ def episode_plots(outcome: Outcome) -> list[str]:
             ("most threads of one process", "threads", ""),
         )
     ]  # fmt: skip
+    held.append(plot("processes, and connections of all of them", counts_of(samples, began)))
     return [
         f"<h3>{escape(plan.protocol)}, ordering {escape(plan.ordering)}</h3>",
         *load_plots(outcome),
         *held,
     ]
+
+
+def counts_of(samples: Sequence[Sample], began: float) -> dict[str, list[tuple[float, float]]]:
+    """How many processes and connections there are, over time."""
+    found: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
+    for sample in samples:
+        found["processes"].append((sample.at - began, len(sample.held)))
+        of_service = total(held.connections for held in sample.held)
+        for service, n in sorted(of_service.items()):
+            found[service].append((sample.at - began, n))
+    return dict(found)
 
 
 def windows_of(outcome: Outcome) -> list[tuple[float, float, str]]:

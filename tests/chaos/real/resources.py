@@ -6,10 +6,9 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from statistics import median
 from typing import NamedTuple
 
 PROGRAMS = {"worker": "processing.worker", "maintenance": "processing.maintenance"}
@@ -156,30 +155,4 @@ def _sockets(services: Mapping[int, str]) -> dict[str, str]:
         port = int(parts[2].rpartition(":")[2], 16)
         if parts[3] == ESTABLISHED and port in services:
             found[f"{SOCKET}{parts[9]}]"] = services[port]
-    return found
-
-
-LONG_ENOUGH = 240
-"""Samples from which on a growth means something."""
-ALLOWED: dict[str, tuple[float, float]] = {
-    "rss": (1.3, 40.0),
-    "descriptors": (1.2, 10),
-    "threads": (1.2, 6),
-}
-"""By how much, as a factor and besides, the last quarter may lie above the second one."""
-
-
-def grown(samples: Sequence[Sample]) -> list[str]:
-    """What was more in the last quarter than in the second one, in words. Pure."""
-    if len(samples) < LONG_ENOUGH:
-        return []
-    quarter, found = len(samples) // 4, []
-    for what, (factor, more) in ALLOWED.items():
-        for program in (MAIN, *PROGRAMS):
-            before, after = (
-                median(sample.most(what, program) for sample in part)
-                for part in (samples[quarter : 2 * quarter], samples[-quarter:])
-            )
-            if after > before * factor and after > before + more:
-                found.append(f"{what} of {program}: {before:.0f}, then {after:.0f}")
     return found

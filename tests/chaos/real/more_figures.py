@@ -1,0 +1,72 @@
+"""Figures of what was judged and of orders, and what the words in a report mean. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from tests.chaos.real.checks import lost_alone
+from tests.chaos.real.entry_checks import entered_after_done, entered_again
+from tests.chaos.real.episode import Outcome
+from tests.chaos.real.growth import growth
+
+MEANING = {
+    "recovery": "seconds from a fault's end to the first answer to anything that was sent after it;"
+    " other faults may have been at work meanwhile",
+    "times that members were given partitions": "once for each member that a rebalance gives some:"
+    " the line `partitions assigned` in its log",
+    "times that members gave up partitions": "the same of the line `partitions revoked`, whether in"
+    " peace or as they had lost them",
+    "handlers entered again": "entries of one message after its first one; why, stands in the table"
+    " of that name. How often a run before failed is the journal's word, the rest is known from how"
+    " the instance or worker of the entry before ended",
+    "processes judged for growth": "those that lived long enough under the watch, each by its own"
+    " memory, descriptors, threads and connections",
+    "final statuses heard": "ids of which a witness heard a final status: no later one may differ",
+    "lost connections judged alone": "single connections to the database that were lost with no"
+    " other kind of fault ten seconds before and one after: nobody may have been refused",
+}
+
+
+def of_checks(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """How much the checks had to judge."""
+    held = [growth(o.samples, o.plan.workers) for o in outcomes]
+    again = [entered_again(o.facts) for o in outcomes]
+    return {
+        "times that members were given partitions": said(outcomes, "partitions assigned"),
+        "times that members gave up partitions": said(outcomes, "partitions revoked"),
+        "handlers entered again": sum(c.total() for c in again),
+        "handlers entered again, by cause": dict(sum(again, Counter[str]()).most_common()),
+        "entered when another had it done": sum(len(entered_after_done(o.facts)) for o in outcomes),
+        "final statuses heard": sum(len(o.facts.heard.final) for o in outcomes),
+        "lost connections judged alone": sum(len(lost_alone(o.facts)) for o in outcomes),
+        "instances that were told to stop": sum(len(o.exit_codes) for o in outcomes),
+        "their exit codes": dict(Counter(str(code) for o in outcomes for code in o.exit_codes)),
+        "processes judged for growth": dict(sum((h.judged for h in held), Counter[str]())),
+        "processes that lived too short for it": sum(h.too_short for h in held),
+        "looks at the number of processes": sum(h.looks for h in held),
+    }
+
+
+def said(outcomes: Sequence[Outcome], line: str) -> int:
+    return sum(o.said.get(line, 0) for o in outcomes)
+
+
+def of_orders(outcomes: Sequence[Outcome]) -> dict[str, Any]:
+    """Of those that went through an outbox, where there are any."""
+    orders = [o.facts.orders for o in outcomes if o.facts.orders is not None]
+    if not orders:
+        return {}
+    committed = [name for one in orders for name in one.committed]
+    paid = Counter(e.id for o in outcomes for e in o.facts.effects if e.type == "pay")
+    return {
+        "orders committed": len(committed),
+        "orders rolled back": sum(one.begun for one in orders) - len(committed),
+        "orders paid": sum(paid[name] > 0 for name in committed),
+        "orders answered": len({name for one in orders for name, _ in one.answers}),
+        "orders sent again by a relay": sum(n > 1 for one in orders for n in one.sends.values()),
+        "rows of the outbox, by state": dict(
+            sum((one.rows for one in orders), Counter[str]()).most_common()
+        ),
+    }

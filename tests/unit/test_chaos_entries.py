@@ -6,8 +6,8 @@ from tests.chaos.real import entry_checks
 from tests.chaos.real.checks import CHECKS
 from tests.chaos.real.entry_checks import entered_after_done, entered_again
 from tests.chaos.real.facts import Entry, Facts
+from tests.chaos.real.right_facts import MAIN, OTHER, right
 from tests.chaos.real.traffic import Item, Kind
-from tests.support.chaos_facts import MAIN, OTHER, right
 
 ONCE = "calls outside are entered once"
 AFTER = "what is done is not entered again"

@@ -21,9 +21,9 @@ from tests.chaos.real.order_facts import OrderFacts
 from tests.chaos.real.orders import Obedience, Orders
 from tests.chaos.real.process_limit import ProcessLimit, can_limit_processes
 from tests.chaos.real.producer import Copy
+from tests.chaos.real.right_facts import MAIN, OTHER, right
 from tests.chaos.real.schedule import schedule
 from tests.chaos.real.traffic import Item, Kind, Traffic
-from tests.support.chaos_facts import MAIN, OTHER, right
 from tests.support.committed_offsets import Landed
 from tests.support.pooler import Conversation, Packets
 

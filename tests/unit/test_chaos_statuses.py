@@ -11,8 +11,8 @@ from tests.chaos.real.books import FORGOTTEN
 from tests.chaos.real.checks import CHECKS
 from tests.chaos.real.facts import Facts, Row, Status
 from tests.chaos.real.faults import Struck
+from tests.chaos.real.right_facts import right
 from tests.chaos.real.traffic import Item, Kind
-from tests.support.chaos_facts import right
 
 STAYS, AGREES = "a final status stays", "statuses agree with the journal"
 

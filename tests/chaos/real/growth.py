@@ -24,10 +24,10 @@ LEAST = 24
 MOSTLY = 0.9
 """Quantile of the first half that counts as the most that was held there."""
 ALLOWED: dict[str, tuple[float, float]] = {
-    "rss": (1.2, 32.0),
-    "uss": (1.2, 32.0),
-    "descriptors": (1.2, 8),
-    "threads": (1.2, 5),
+    "rss": (1.15, 24.0),
+    "uss": (1.15, 24.0),
+    "descriptors": (1.2, 5),
+    "threads": (1.2, 4),
     "connections": (1.2, 2),
 }
 """By how much, as a factor and besides, the last quarter may lie above the first half."""

@@ -128,7 +128,7 @@ def kept_order(facts: Facts) -> tuple[list[str], int]:
             lanes[lane, effect.partition].append(effect)
     killed = {main for main, name in facts.names.items() if facts.how.get(name) == "killed"}
     wrong, in_flight = [], 0
-    for lane, ran in lanes.items():
+    for name, ran in lanes.items():
         last = {effect.main: n for n, effect in enumerate(ran)}
         top = ran[0]
         for n, effect in enumerate(ran):
@@ -139,7 +139,7 @@ def kept_order(facts: Facts) -> tuple[list[str], int]:
                 if top.main != effect.main and top.main in killed and last[top.main] < n:
                     in_flight += 1
                 else:
-                    wrong.append(f"lane {lane}: {effect.id} at {effect.offset} by {effect.main}"
+                    wrong.append(f"lane {name}: {effect.id} at {effect.offset} by {effect.main}"
                                  f" after {top.offset} by {top.main}")  # fmt: skip
     return wrong, in_flight
 

@@ -10,6 +10,7 @@ from tests.chaos.real.checks import lost_alone
 from tests.chaos.real.entry_checks import entered_after_done, entered_again
 from tests.chaos.real.episode import Outcome
 from tests.chaos.real.growth import growth
+from tests.chaos.real.resources import MAIN, PROGRAMS
 
 MEANING = {
     "recovery": "seconds from a fault's end to the first answer to anything that was sent after it;"
@@ -43,7 +44,9 @@ def of_checks(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "lost connections judged alone": sum(len(lost_alone(o.facts)) for o in outcomes),
         "instances that were told to stop": sum(len(o.exit_codes) for o in outcomes),
         "their exit codes": dict(Counter(str(code) for o in outcomes for code in o.exit_codes)),
-        "processes judged for growth": dict(sum((h.judged for h in held), Counter[str]())),
+        "processes judged for growth": {
+            program: sum(h.judged[program] for h in held) for program in (MAIN, *PROGRAMS)
+        },
         "processes that lived too short for it": sum(h.too_short for h in held),
         "looks at the number of processes": sum(h.looks for h in held),
     }

@@ -367,6 +367,9 @@ def test_what_the_database_has_forgotten_is_a_cause_only_near_its_promotion() ->
     facts.struck[-1] = Struck(FORGOTTEN, 100.0, 102.0, "3 answered requests had no row")
     facts.ledger.copies[-1].at = 10.0
     assert balance(facts).lost_later == {FORGOT: 1, UNKNOWN: 1}
+    facts.how["me"] = "killed"
+    books = balance(facts)
+    assert (books.lost, books.lost_later) == ({FORGOT: 1}, {FORGOT: 1, "main process killed": 1})
 
 
 def overtaken(facts: Facts) -> None:

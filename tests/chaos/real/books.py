@@ -76,8 +76,8 @@ def balance(facts: Facts) -> Books:
             books.settled += 1
             left.pop()
         for copy in left:
-            cause = refusals.take(copy) or takers.cause((copy.partition, copy.offset))
-            cause = cause or forgotten(facts, copy)
+            cause = refusals.take(copy) or forgotten(facts, copy)
+            cause = cause or takers.cause((copy.partition, copy.offset))
             (books.lost_later if copy.number else books.lost)[cause or UNKNOWN] += 1
             if not cause:
                 books.unexplained.append(f"{name} at {copy.partition}/{copy.offset}")
@@ -98,7 +98,7 @@ def _without_a_trace(
             books.letters += 1
         elif copy.kind is not Kind.REQUEST:
             told = refusals.take(copy) if copy.kind is Kind.CONFLICT else ""
-            cause = told or takers.cause(spot) or forgotten(facts, copy)
+            cause = told or forgotten(facts, copy) or takers.cause(spot)
             books.lost_bad[cause or UNKNOWN] += 1
             if not cause:
                 books.unexplained.append(f"{copy.kind} {copy.id} at {spot}")

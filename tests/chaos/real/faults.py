@@ -51,7 +51,11 @@ class Scene:
 
 
 Strike = Callable[[Scene, random.Random], str]
-"""Does harm, undoes what has to be undone, and says what was seen of it; "" where nothing was."""
+"""Does harm, undoes what has to be undone, and says what was seen of it; "" where nothing was.
+
+Raises AssertionError where what it saw must not be, which is a problem of the run; whatever else it
+raises says that it could not strike.
+"""
 
 
 @dataclass(frozen=True)
@@ -180,6 +184,10 @@ class LaneRunner:
             began = time.time()
             try:
                 evidence = FAULTS[plan.kind].strike(self._scene, random.Random(plan.seed))
+            except AssertionError as error:
+                # It struck, and what it saw then must not be.
+                evidence = f"wrong: {error}"
+                self._scene.members.wrong.append(f"{plan.kind}: {error}")
             except Exception as error:  # noqa: BLE001 - a fault that failed has no effect
                 evidence = ""
                 self.struck.append(

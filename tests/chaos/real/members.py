@@ -19,8 +19,10 @@ import psutil
 
 ROOT = Path(__file__).parents[3]
 READ_AGAIN = "reading again what was not finished"
-CODES = {0, 3}
+CODES = frozenset({0, 3})
 """Exit codes of an instance that was told to stop; 3: something had to be killed."""
+FATAL = 1
+"""Exit code of one that cannot go on, and says why."""
 
 
 class ChaosMember:
@@ -32,6 +34,8 @@ class ChaosMember:
         self.began, self.ended = time.time(), 0.0
         self.how = ""
         """`killed` or `stopped`, once somebody has done it."""
+        self.allowed = CODES
+        """Exit codes that it may have once it was stopped."""
         self._read, self._name = 0, ""
         self._said, self._lock = Counter[str](), threading.Lock()
         self.last: deque[dict[str, Any]] = deque(maxlen=5)
@@ -100,11 +104,32 @@ class ChaosMember:
         self.ended = time.time()
 
     def stop(self, timeout: float = 60) -> int:
+        """Its exit code. Raises AssertionError, and kills it, where it does not end."""
         self.how = "stopped"
         self.process.send_signal(signal.SIGTERM)
-        code = self.process.wait(timeout)
+        try:
+            code = self.process.wait(timeout)
+        except subprocess.TimeoutExpired:
+            self.kill()
+            raise AssertionError(
+                f"instance {self.number} was told to stop and did not within {timeout:g} s"
+            ) from None
         self.ended = time.time()
         return code
+
+    def wrong_end(self) -> str:
+        """What is wrong with how it ended; "" where nothing is, or it lives."""
+        if self.alive or self.how == "killed":
+            return ""
+        code = self.process.returncode
+        if self.how == "stopped" and code in self.allowed:
+            return ""
+        why = "when it was told to stop" if self.how else "by itself"
+        return f"instance {self.number} ended with {code} {why}: {list(self.last)}"
+
+    def wrote(self, word: str) -> bool:
+        """Whether a line of its log has this word, whatever part of it that is."""
+        return word in self.log.read_text(errors="replace")
 
 
 class Members:
@@ -113,6 +138,8 @@ class Members:
     def __init__(self, environment: dict[str, str], folder: Path) -> None:
         self.environment, self._folder = environment, folder
         self.all: list[ChaosMember] = []
+        self.wrong: list[str] = []
+        """What faults saw that must not be."""
         self.lock = threading.RLock()
 
     def start(self, **more: str) -> ChaosMember:
@@ -148,11 +175,8 @@ class Members:
         return sum((member.all_said() for member in self.all), Counter[str]())
 
     def unexpected_ends(self) -> list[str]:
-        """Instances that ended without having been told to."""
-        return [
-            f"instance {m.number} ended with {m.process.returncode} by itself: {list(m.last)}"
-            for m in self.all if not m.alive and not m.how
-        ]  # fmt: skip
+        """Instances that ended without having been told to, or not as they should, and the like."""
+        return [*filter(None, (member.wrong_end() for member in self.all)), *self.wrong]
 
 
 def until(condition: Any, timeout: float) -> bool:

@@ -6,8 +6,10 @@ Effects go into a table without a unique key, or to a recording server: both can
 from __future__ import annotations
 
 import os
+import random
 import socket
 import time
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -15,18 +17,21 @@ import psycopg
 from processing import App, Done, NotDone, Reject, Request, RetryPolicy, Unknown
 from tests.chaos.real import clock, harms, points
 from tests.chaos.real.orders import Obedience
+from tests.chaos.real.storm import storm_of, wanted
 
 app = App()
 
 SCHEMA = os.environ["CHAOS_SCHEMA"]
 OUTSIDE = int(os.environ["CHAOS_OUTSIDE"])
 ENTRIES = os.open(os.environ["CHAOS_ENTRIES"], os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+STORM = storm_of(Path(os.environ["CHAOS_ENTRIES"]))
 OBEDIENCE = Obedience(os.environ["CHAOS_ORDERS"])
 EFFECT = (
     f"INSERT INTO {SCHEMA}.effects (id, key, n, type, partition, kafka_offset, main)"
     " VALUES (%s, %s, %s, %s, %s, %s, %s)"
 )
 SWIFT = RetryPolicy(attempts=6, base=0.3, factor=2, cap=3)
+FEW = RetryPolicy(attempts=3, base=0.3, factor=2, cap=3)
 points.arm(OBEDIENCE)
 clock.follow()
 
@@ -57,7 +62,23 @@ def plain(
     return {"n": payload["n"]}
 
 
-app.handler("move", timeout=6, retries=SWIFT)(plain)
+def lock(accounts: list[int], tx: psycopg.Cursor[Any]) -> None:
+    """Locks rows one after the other."""
+    for account in accounts:
+        tx.execute(f"UPDATE {SCHEMA}.accounts SET n = n + 1 WHERE id = %s", (account,))
+        time.sleep(0.002)
+
+
+@app.handler("move", timeout=6, retries=SWIFT)
+def move(payload: dict[str, Any], tx: psycopg.Cursor[Any], request: Request[Any]) -> dict[str, int]:
+    """One row, and in a storm of locks those that all want."""
+    enter(request)
+    if STORM.exists():
+        lock(wanted(random.Random(request.id)), tx)
+    leave_effect(request, tx)
+    return {"n": payload["n"]}
+
+
 app.handler("pay", timeout=6, retries=SWIFT)(plain)
 app.handler("later", timeout=6, retries=SWIFT)(plain)
 app.handler("recount", timeout=6, retries=SWIFT, coalesce=lambda p: p["key"], window=0.5)(plain)
@@ -86,10 +107,20 @@ def shaky(payload: dict[str, Any], tx: psycopg.Cursor[Any], request: Request[Any
 def swap(payload: dict[str, Any], tx: psycopg.Cursor[Any], request: Request[Any]) -> None:
     """Locks two rows that others lock in the other order."""
     enter(request)
-    for account in payload["accounts"]:
-        tx.execute(f"UPDATE {SCHEMA}.accounts SET n = n + 1 WHERE id = %s", (account,))
-        time.sleep(0.002)
+    lock(payload["accounts"], tx)
     leave_effect(request, tx)
+
+
+@app.handler("doomed", timeout=6, retries=FEW)
+def doomed(payload: dict[str, Any], tx: psycopg.Cursor[Any], request: Request[Any]) -> None:
+    """Fails at each of its attempts, and no more once an operator has it tried again."""
+    enter(request)
+    leave_effect(request, tx)
+    dead = STORM.with_name(f"dead-{payload['key']}-{payload['n']}")
+    if not dead.exists():
+        if request.attempt == FEW.attempts:
+            dead.touch()
+        raise RuntimeError("doomed")
 
 
 @app.handler("orphan", timeout=6)

@@ -113,6 +113,9 @@ def tell(outcome: Outcome) -> list[str]:
     states = Counter(row.state for row in facts.rows.values())
     figures = {
         "requests": len(facts.ledger.items),
+        "with a Kafka timestamp out of range": sum(
+            item.timestamp != 0 for item in facts.ledger.items.values()
+        ),
         "messages": books.sent,
         "ran": books.executed,
         "answered": books.answered,

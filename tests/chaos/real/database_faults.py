@@ -18,6 +18,7 @@ from tests.chaos.real.faults import (
 )
 from tests.chaos.real.members import until
 from tests.chaos.real.place import Place
+from tests.chaos.real.storm import storm_of
 from tests.support.proxy import says_commit
 
 END = """
@@ -241,15 +242,69 @@ def database_idle_sessions_ended(scene: Scene, chance: random.Random) -> str:
     return f"{ended} sessions" if ended else ""
 
 
-@fault(Lane.SERVICE, 0.2)
+IDLE = "150ms"
+
+
+@fault(Lane.SERVICE)
+def database_idle_session_timeout(scene: Scene, chance: random.Random) -> str:
+    """The server ends whatever session is idle for a moment; they connect anew meanwhile.
+
+    Seen by a session of our own, which is ended. Those of the group ask the server to bear them.
+    """
+    place, told, idle = scene.place, "", 0
+    try:
+        place.query(f"ALTER SYSTEM SET idle_session_timeout = '{IDLE}'")
+        place.query("SELECT pg_reload_conf()")
+        end_backends(scene, "IS NOT NULL", 1000)
+        time.sleep(chance.uniform(2, 4))  # how long
+        told = end_of_an_idle_session(place)
+        [(idle,)] = place.query(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = 'chaos' AND state = 'idle'"
+            f" AND application_name LIKE 'oncepool%' AND state_change < now() - interval '{IDLE}'"
+        )
+    finally:
+        place.query("ALTER SYSTEM RESET idle_session_timeout")
+        place.query("SELECT pg_reload_conf()")
+    return f"{told}; {idle} of the group are idle for longer" if told else ""
+
+
+def end_of_an_idle_session(place: Place) -> str:
+    """What the server says to a session that does nothing for a second; "" where it lets it be."""
+    with psycopg.connect(place.database, autocommit=True, connect_timeout=5) as session:
+        session.execute("SELECT 1")
+        time.sleep(1)  # it does nothing
+        try:
+            session.execute("SELECT 1")
+        except psycopg.errors.IdleSessionTimeout as error:
+            return str(error).partition("\n")[0]
+    return ""
+
+
+def counted(scene: Scene, what: str) -> int:
+    """A figure of the server's statistics, since they began."""
+    [(count,)] = scene.place.query(f"SELECT {what} FROM pg_stat_database WHERE datname = 'chaos'")
+    return int(count)
+
+
+@fault(Lane.SERVICE)
 def database_deadlocks(scene: Scene, chance: random.Random) -> str:
-    """Handlers lock rows in different orders all the time; seen in the server's statistics."""
+    """Handlers storm a few rows, and lock them in different orders; seen in the server's count."""
+    before, waited, storm = counted(scene, "deadlocks"), 0, storm_of(scene.entries)
+    end = time.monotonic() + chance.uniform(3, 6)  # how long
+    storm.touch()
+    try:
+        while time.monotonic() < end:
+            waited = max(waited, waiting_for_locks(scene))
+            time.sleep(0.1)
+        seen = until(lambda: counted(scene, "deadlocks") > before, 5)
+    finally:
+        storm.unlink()
+    count = counted(scene, "deadlocks") - before
+    return f"{count} deadlocks, {waited} sessions waiting at once" if seen else ""
 
-    def count() -> int:
-        return int(scene.place.query(
-            "SELECT deadlocks FROM pg_stat_database WHERE datname = 'chaos'"
-        )[0][0])  # fmt: skip
 
-    before = count()
-    seen = until(lambda: count() > before, 8)
-    return f"{count() - before} deadlocks" if seen else ""
+def waiting_for_locks(scene: Scene) -> int:
+    [(waiting,)] = scene.place.query(
+        "SELECT count(*) FROM pg_stat_activity WHERE datname = 'chaos' AND wait_event_type = 'Lock'"
+    )
+    return int(waiting)

@@ -10,7 +10,7 @@ from datetime import UTC, datetime, timedelta
 from enum import StrEnum
 from typing import Any
 
-from tests.chaos.odd_messages import LETTER, Generator
+from tests.chaos.odd_messages import CHANGES, DONE, LETTER, Generator, Message
 from tests.chaos.real.witness import channel_of
 
 KEYS = 60
@@ -45,7 +45,7 @@ class Item:
 
 MIX: dict[str, float] = {
     "move": 50, "batch": 10, "pure": 8, "charge": 7, "blind": 2, "shaky": 4, "swap": 4, "later": 4,
-    "recount": 4, "once": 4, "refused": 2, "orphan": 0.4, "nul": 0.4,
+    "recount": 4, "once": 4, "refused": 2, "orphan": 0.4, "nul": 0.4, "doomed": 0.4,
 }  # fmt: skip
 """Shares of the types."""
 ENDS: dict[str, frozenset[str]] = {
@@ -63,6 +63,14 @@ NOT_AGAIN = {"once"}
 CHECKED = {"charge"}
 """Types whose doubts can be settled: there is a `check`."""
 MALFORMED_SHARE = 0.02
+ODD_TIME_SHARE = 0.02
+ODD_TIMES = ("timestamp_odd", "time_odd")
+"""Changes of a message's time that leave it a request: Kafka's timestamp, and its header."""
+COALESCING = {"recount"}
+"""Types of which the latest counts by its time: one of the year 9999 would be the last one."""
+MOST_DOOMED = 40
+"""Requests of an episode that run out of attempts, at most: they wait until it is calm, when an
+operator has them tried again, and take the room of others meanwhile."""
 NOT_TO_FORGET = frozenset({"charge", "blind", "recount"})
 """Types for which a database that forgets what it has committed breaks what is promised: what was
 called outside is called again, and what was superseded runs."""
@@ -80,6 +88,7 @@ class Traffic:
     """Share of the requests that are of the plainest type, whatever the mix says of the others."""
     made: int = 0
     _numbers: Counter[str] = field(default_factory=Counter)
+    _doomed: int = 0
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
@@ -109,14 +118,27 @@ class Traffic:
                 due = datetime.now(UTC) + timedelta(seconds=self._random.uniform(0.5, 3))
                 headers.append(("ce_notbefore", due.isoformat().encode()))
         ends = ENDS.get(type_, frozenset({"done"}))
-        return Item(id_, Kind.REQUEST, type_, key.encode(), json.dumps(payload).encode(), headers,
+        item = Item(id_, Kind.REQUEST, type_, key.encode(), json.dumps(payload).encode(), headers,
                     payload["n"], ends)  # fmt: skip
+        if type_ not in COALESCING and self._random.random() < ODD_TIME_SHARE:
+            self._make_odd(item)
+        return item
 
     def _type(self) -> str:
         if self.plain and self._random.random() < self.plain:
             return "move"
         [type_] = self._random.choices(list(self._mix), list(self._mix.values()))
+        if type_ == "doomed":
+            self._doomed += 1
+            return type_ if self._doomed <= MOST_DOOMED else "move"
         return type_
+
+    def _make_odd(self, item: Item) -> None:
+        """Gives it a time that is out of any range, which changes nothing for it."""
+        message = Message(item.id, DONE, item.headers, item.value)
+        end = CHANGES[self._random.choice(ODD_TIMES)](self._random, message)
+        assert end == DONE
+        item.headers, item.timestamp = message.headers, message.timestamp
 
     def conflict(self, item: Item) -> Item | None:
         """Another payload under the id of an item that is done.
@@ -131,6 +153,8 @@ class Traffic:
     def _malformed(self) -> Item:
         while (message := self._odd.next()).end != LETTER:
             pass
+        if self._random.random() < 0.5:
+            CHANGES["timestamp_odd"](self._random, message)
         # A value or key that the broker would refuse is no message.
         return Item(message.id, Kind.MALFORMED, "", message.key, message.value, message.headers,
                     timestamp=message.timestamp)  # fmt: skip

@@ -7,12 +7,23 @@ import random
 import signal
 import time
 
+import psutil
+
+from processing.pool.maintenance_link import SILENCE
 from tests.chaos.real.faults import FAULTS, Fault, Lane, Scene, fault
-from tests.chaos.real.members import until
+from tests.chaos.real.members import ChaosMember, until
 from tests.support.service import runs
 
 PATIENCE = 6.0
 """Seconds in which some worker comes by a point."""
+STOPPED_WITHIN = 2.0
+HUNG = 0.5
+"""Share of the stopped maintenance processes that hang until they are replaced."""
+STARTED = 15.0
+"""Age in seconds at which it has said something: until then more silence is borne."""
+REPLACED = 15.0
+"""Seconds that a main process has for it beyond the silence that it bears."""
+SILENT = "the maintenance process does not answer: replacing it"
 
 
 def ordered(scene: Scene, point: str, harm: str, *, dies: bool = True) -> str:
@@ -67,39 +78,69 @@ def worker_stopped(scene: Scene, chance: random.Random) -> str:
     if found is None:
         return ""
     _, pid = found
-    os.kill(pid, signal.SIGSTOP)
     seconds = chance.choice((0.5, 2.0, 8.0))
-    until(lambda: not runs(pid), seconds)
-    ended = not runs(pid)
-    if not ended:
-        os.kill(pid, signal.SIGCONT)
-    return f"pid {pid} for {seconds} s{', killed meanwhile' if ended else ''}"
+    return held(pid, seconds)
 
 
-def maintenance_of(scene: Scene, chance: random.Random) -> int | None:
+def held(pid: int, seconds: float) -> str:
+    """Stops a process in its tracks for so long, unless somebody kills it; what was seen."""
+    try:
+        os.kill(pid, signal.SIGSTOP)
+        stopped = until(lambda: is_stopped(pid), STOPPED_WITHIN)
+        ended = until(lambda: not runs(pid), seconds)
+        if not ended:
+            stopped &= is_stopped(pid)
+            os.kill(pid, signal.SIGCONT)
+    except ProcessLookupError:  # it ended by itself
+        return ""
+    how = ", killed meanwhile" if ended else ""
+    return f"pid {pid}, seen stopped, for {seconds:.1f} s{how}" if stopped else ""
+
+
+def is_stopped(pid: int) -> bool:
+    """Whether the system says that a signal has stopped it."""
+    try:
+        return psutil.Process(pid).status() == psutil.STATUS_STOPPED
+    except psutil.NoSuchProcess:
+        return False
+
+
+def maintenance_of(scene: Scene, chance: random.Random) -> tuple[ChaosMember, int] | None:
     member = scene.members.pick(chance)
     found = member.children("processing.maintenance") if member else []
-    return found[0] if found else None
+    return (member, found[0]) if member and found else None
 
 
 @fault(Lane.PROCESS)
 def maintenance_killed(scene: Scene, chance: random.Random) -> str:
-    pid = maintenance_of(scene, chance)
-    if pid is None:
+    found = maintenance_of(scene, chance)
+    if found is None:
         return ""
-    before = scene.members.said("the maintenance process died")
+    member, pid = found
+    before = member.said("the maintenance process died")
     os.kill(pid, signal.SIGKILL)
-    seen = until(lambda: scene.members.said("the maintenance process died") > before, 15)
+    seen = until(lambda: member.said("the maintenance process died") > before, 15)
     return f"pid {pid}" if seen else ""
 
 
-@fault(Lane.PROCESS, 0.5)
+@fault(Lane.PROCESS, 0.8)
 def maintenance_stopped(scene: Scene, chance: random.Random) -> str:
-    pid = maintenance_of(scene, chance)
-    if pid is None:
+    """For some seconds; every other time so long that its main process has to replace it."""
+    found = maintenance_of(scene, chance)
+    if found is None:
         return ""
-    os.kill(pid, signal.SIGSTOP)
-    time.sleep(chance.uniform(2, 6))  # how long it is stopped
-    if runs(pid):
-        os.kill(pid, signal.SIGCONT)
-    return f"pid {pid}"
+    member, pid = found
+    if chance.random() < HUNG and time.time() - psutil.Process(pid).create_time() > STARTED:
+        return replaced(member, pid)
+    return held(pid, chance.uniform(2, 6))
+
+
+def replaced(member: ChaosMember, pid: int) -> str:
+    """Holds a maintenance process until its main process has put another in its place."""
+    before, began = member.said(SILENT), time.monotonic()
+    stopped = held(pid, SILENCE + REPLACED)
+    seconds = time.monotonic() - began
+    assert not runs(pid), f"a maintenance process hung for {seconds:.0f} s and was not replaced"
+    other = until(lambda: member.children("processing.maintenance"), REPLACED)
+    seen = stopped and other and member.said(SILENT) > before
+    return f"{stopped}, replaced after {seconds:.1f} s" if seen else ""

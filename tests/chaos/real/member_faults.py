@@ -18,7 +18,7 @@ JOINED = 40.0
 LEAST = 2
 STORM = 3
 """Instances that come at once."""
-FENCED = ("Static consumer fenced", "instance ID is still used", "UNRELEASED_INSTANCE_ID")
+FENCED = ("Static consumer fenced", "instance ID is still used")
 """What brokers say to one of two members with one static id, by either protocol; in its log."""
 GIVEN = 40.0
 """Seconds in which members have what was added: they ask for the topic every 10 s."""

@@ -296,7 +296,8 @@ def database_deadlocks(scene: Scene, chance: random.Random) -> str:
         while time.monotonic() < end:
             waited = max(waited, waiting_for_locks(scene))
             time.sleep(0.1)
-        seen = until(lambda: counted(scene, "deadlocks") > before, 5)
+        # Another fault may hold all handlers up meanwhile.
+        seen = until(lambda: counted(scene, "deadlocks") > before, 15)
     finally:
         storm.unlink()
     count = counted(scene, "deadlocks") - before

@@ -2,7 +2,8 @@
 
     scripts/mutants                  all of them; those of the journal want PostgreSQL and Valkey
     scripts/mutants --pure           those that pure tests find; --stack: the others
-    scripts/mutants --only recall    those whose names have this in them
+    scripts/mutants --only recall    those whose names have this in them; may be given several times
+    scripts/mutants --report docs/reliability     all of them, and their figures go to mutants.json
 
 Each bug of `mutants.toml` breaks one rule. It has to die: one of the tests that it names has to
 fail with it, and all of them have to pass without it. One whose tests do not pass without it is not
@@ -12,6 +13,7 @@ tried, and counts as one that lives. The last line is the verdict; exit code 1 w
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import re
 import shutil
@@ -20,6 +22,7 @@ import sys
 import tempfile
 import time
 import tomllib
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -27,8 +30,10 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
+from typing import Any
 
 from tests.support import run
+from tests.support.published import command_of, version
 
 ROOT = Path(__file__).resolve().parents[2]
 LIST = Path(__file__).with_name("mutants.toml")
@@ -187,39 +192,85 @@ def _say(line: str) -> None:
     sys.stdout.flush()
 
 
-def main() -> int:
+def figures(trials: Sequence[Trial], seconds: float) -> dict[str, Any]:
+    """What came of them, in numbers. Pure."""
+    living = {trial.mutant.name: trial.said for trial in trials if not trial.killed}
+    killers = Counter(trial.said.split("::")[0] for trial in trials if trial.killed)
+    return {
+        "verdict": verdict(trials),
+        "planted": len(trials),
+        "that need no service": sum(trial.mutant.pure for trial in trials),
+        "killed": len(trials) - len(living),
+        "lived": living,
+        "seconds": round(seconds),
+        "killed by": dict(killers.most_common()),
+    }
+
+
+def verdict(trials: Sequence[Trial]) -> str:
+    """In a few words."""
+    living = sum(not trial.killed for trial in trials)
+    return f"{living} LIVE" if living else "all found"
+
+
+def parser_of() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--pure", action="store_true", help="those that need no service")
     parser.add_argument("--stack", action="store_true", help="those that do need some")
-    parser.add_argument("--only", default="", help="those with this in their names")
+    parser.add_argument(
+        "--only", action="append", default=[], help="those with this in their names; several times"
+    )
     parser.add_argument("--jobs", type=int, default=2, help="how many at a time")
     parser.add_argument("--patience", type=int, default=PATIENCE, help="seconds for a test")
-    options = parser.parse_args()
-    chosen = [m for m in mutants() if options.only in m.name]
+    parser.add_argument("--report", type=Path, help="folder for mutants.json, the figures")
+    return parser
+
+
+def chosen_by(options: argparse.Namespace) -> list[Mutant]:
+    """Those that the options name."""
+    chosen = [m for m in mutants() if not options.only or any(t in m.name for t in options.only)]
     if options.pure or options.stack:
         chosen = [m for m in chosen if m.pure == options.pure]
-    began, living = time.monotonic(), 0
+    return chosen
+
+
+def trials_of(chosen: Sequence[Mutant], options: argparse.Namespace) -> Iterator[Trial]:
+    """Tries them, those first whose tests do not pass as things are. Raises NotTried."""
+    with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
+        tests = sorted({killer for mutant in chosen for killer in mutant.killers})
+        tree = Tree(Path(folder), options.patience)
+        # Once more, as the machine may have been too busy for somebody's patience.
+        failing = (found := tree.failing(tests)) and tree.failing(found)
+    sick = untried(chosen, failing)
+    yield from sick
+    sound = [m for m in chosen if m not in [trial.mutant for trial in sick]]
+    yield from hunt(sound, options.jobs, options.patience)
+
+
+def main() -> int:
+    options = (parser := parser_of()).parse_args()
+    if options.report is not None:  # what cannot be written is known now
+        options.report.mkdir(parents=True, exist_ok=True)
+    began, trials = time.monotonic(), []
+    of_code = version()  # which may be changed while it runs
     run.begin()  # one stack for all of them
     try:
-        with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-            tests = sorted({killer for mutant in chosen for killer in mutant.killers})
-            tree = Tree(Path(folder), options.patience)
-            # Once more, as the machine may have been too busy for somebody's patience.
-            failing = (found := tree.failing(tests)) and tree.failing(found)
-        sick = untried(chosen, failing)
-        sound = [m for m in chosen if m not in [trial.mutant for trial in sick]]
-        for trial in (*sick, *hunt(sound, options.jobs, options.patience)):
-            living += not trial.killed
-            verdict = "killed by" if trial.killed else "LIVES:"
-            _say(f"{trial.mutant.name}: {verdict} {trial.said} ({trial.seconds:.0f} s)")
+        for trial in trials_of(chosen_by(options), options):
+            trials.append(trial)
+            how = "killed by" if trial.killed else "LIVES:"
+            _say(f"{trial.mutant.name}: {how} {trial.said} ({trial.seconds:.0f} s)")
     except NotTried as error:
         _say(f"{error}\nnot tried: the tests cannot be run")
         return 2
     finally:
         run.end()
-    took = f"{time.monotonic() - began:.0f} s"
-    _say(f"{len(chosen)} planted bugs, {took}: {f'{living} LIVE' if living else 'all found'}")
-    return int(living > 0)
+    took = time.monotonic() - began
+    if options.report is not None:
+        command = command_of("scripts/mutants", parser, options)
+        told = {"command": command, "version": of_code, **figures(trials, took)}
+        (options.report / "mutants.json").write_text(json.dumps(told, indent=1) + "\n")
+    _say(f"{len(trials)} planted bugs, {took:.0f} s: {verdict(trials)}")
+    return int(any(not trial.killed for trial in trials))
 
 
 if __name__ == "__main__":

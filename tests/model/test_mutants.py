@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from tests.model.mutants import ROOT, Mutant, mutants, untried
+from tests.model.mutants import (
+    ROOT,
+    Mutant,
+    Trial,
+    chosen_by,
+    figures,
+    mutants,
+    parser_of,
+    untried,
+    verdict,
+)
+from tests.support.published import command_of
 
 LIST = mutants()
 
@@ -29,3 +40,32 @@ def test_a_bug_whose_tests_fail_without_it_is_not_said_to_be_found() -> None:
     assert [trial.mutant.name for trial in found] == shares
     assert not any(trial.killed for trial in found)
     assert untried(chosen, []) == []
+
+
+def test_one_that_lives_is_told_and_named_in_the_figures() -> None:
+    one, two, three = LIST[:3]
+    trials = [
+        Trial(one, killed=True, said="tests/unit/test_a.py::test_it[1]", seconds=1.0),
+        Trial(
+            two, killed=True, said="tests/unit/test_a.py::test_that by its time-out", seconds=1.0
+        ),
+    ]
+    assert verdict(trials) == "all found"
+    assert figures(trials, 2.4)["killed by"] == {"tests/unit/test_a.py": 2}
+    told = figures([*trials, Trial(three, killed=False, said="no test found it", seconds=1.0)], 3.0)
+    assert (told["verdict"], told["planted"], told["killed"]) == ("1 LIVE", 3, 2)
+    assert told["lived"] == {three.name: "no test found it"}
+
+
+def test_bugs_are_chosen_by_parts_of_their_names() -> None:
+    options = parser_of().parse_args(
+        ["--only", LIST[0].name, "--only", LIST[5].name, "--jobs", "1"]
+    )
+    assert chosen_by(options) == [LIST[0], LIST[5]]
+    assert command_of("scripts/mutants", parser_of(), options) == (
+        f"scripts/mutants --only '{LIST[0].name}' --only '{LIST[5].name}' --jobs 1"
+    )
+    assert command_of("scripts/mutants", parser_of(), parser_of().parse_args([])) == (
+        "scripts/mutants"
+    )
+    assert chosen_by(parser_of().parse_args([])) == LIST

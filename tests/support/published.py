@@ -1,0 +1,51 @@
+"""What a published run says of itself: the command that makes it again, and what took part."""
+
+from __future__ import annotations
+
+import argparse
+import platform
+import subprocess
+from collections.abc import Collection
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+NOT_SAID = frozenset({"report", "keep", "logs"})
+"""Options that say where something goes, and change nothing of the run."""
+
+
+def command_of(
+    script: str,
+    parser: argparse.ArgumentParser,
+    options: argparse.Namespace,
+    *,
+    always: Collection[str] = ("seed",),
+) -> str:
+    """What makes the same run again: options that differ from the usual, and those of `always`."""
+    words = [script]
+    for action in parser._actions:
+        name = action.dest
+        value = getattr(options, name, None)
+        if name in NOT_SAID or value is None or value == argparse.SUPPRESS:
+            continue
+        if name not in always and value == action.default:
+            continue
+        option = action.option_strings[0]
+        if value is True:
+            words.append(option)
+        elif isinstance(value, list):
+            words += [f"{option} {_quoted(one)}" for one in value]
+        elif value is not False:
+            words.append(f"{option} {_quoted(value)}")
+    return " ".join(words)
+
+
+def _quoted(value: object) -> str:
+    text = f"{value:g}" if isinstance(value, float) else str(value)
+    return f"'{text}'" if " " in text else text
+
+
+def version() -> str:
+    """Of the code, and of what runs it; `-dirty` where the code has changes that no commit has."""
+    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    return f"oncepool {done.stdout.strip()}, Python {platform.python_version()}"

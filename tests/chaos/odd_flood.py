@@ -41,6 +41,7 @@ from tests.chaos.real.campaign import versions
 from tests.chaos.real.resources import Sample, Watch
 from tests.chaos.soak.flat import judged
 from tests.support import run
+from tests.support.published import command_of
 from tests.support.service import Instance
 from tests.support.waiting import eventually
 
@@ -261,10 +262,11 @@ def flood(stack: Stack, refused: int, seed: int, folder: Path) -> Flood:
     return made
 
 
-def report(made: Flood, seed: int) -> dict[str, Any]:
-    """The run in numbers."""
+def report(made: Flood, seed: int, command: str) -> dict[str, Any]:
+    """The run in numbers; `command` makes it again."""
     ledger, told = made.ledger, made.told
     return {
+        "command": command,
         "seed": seed,
         "verdict": verdict(made),
         "messages": ledger.sent,
@@ -296,7 +298,7 @@ def verdict(made: Flood) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--malformed", "--count", type=int, default=20_000,
+    parser.add_argument("--malformed", type=int, default=20_000,
                         help="messages that must be refused; valid ones come besides")  # fmt: skip
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--report", type=Path, help="the figures go to this folder")
@@ -307,7 +309,7 @@ def main() -> int:
             made = flood(run.own_stack("flood"), options.malformed, options.seed, Path(folder))
     finally:
         run.end()
-    told = report(made, options.seed)
+    told = report(made, options.seed, command_of("scripts/malformed", parser, options))
     if options.report is not None:
         options.report.mkdir(parents=True, exist_ok=True)
         (options.report / "malformed.json").write_text(json.dumps(told, indent=1) + "\n")

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.chaos.kills.points import POINTS
-from tests.chaos.kills.verdict import Books, judge
+from tests.chaos.kills.run import parser_of, publish
+from tests.chaos.kills.verdict import PASSED, Books, figures, judge
 from tests.chaos.real.orders import Obedience, Orders
+from tests.support.published import command_of
 
 RIGHT = Books(
     sent={"a-1": "step", "a-2": "step", "b-1": "once", "b-2": "once", "c-1": "charge",
@@ -69,3 +73,32 @@ def test_an_order_for_a_point_is_taken_once(tmp_path: Any) -> None:
     assert taker.take("commit_before", "3:7:") == "kill"
     assert taker.take("commit_before", "") is None
     assert (order.evidence(1) or {})["about"] == "3:7:"
+
+
+def test_figures_are_those_of_all_rounds_and_say_what_is_wrong() -> None:
+    fine, peace = judge("kills", RIGHT, killed=3), judge("peace", RIGHT, killed=0)
+    told = figures([fine, replace(peace, wrong=[])])
+    assert (told["verdict"], told["kills"], told["sent"], told["lost"]) == (PASSED, 3, 12, 0)
+    assert (told["entered twice"], told["entered twice in peace"]) == (2, 1)
+    assert list(told["rounds"]) == ["kills", "peace"]
+    lost = judge("kills", replace(RIGHT, letters=1), killed=3)
+    told = figures([fine, lost])
+    assert (told["verdict"], told["malformed lost"]) == ("kills: malformed lost: 1", 1)
+
+
+def test_each_kind_of_run_has_its_own_figures(tmp_path: Path) -> None:
+    file = tmp_path / "kills.json"
+    publish(file, "points", {"seed": 1})
+    publish(file, "random", {"seed": 2})
+    publish(file, "points", {"seed": 3})
+    assert json.loads(file.read_text()) == {"points": {"seed": 3}, "random": {"seed": 2}}
+
+
+def test_the_command_that_makes_a_run_again_is_told() -> None:
+    parser = parser_of()
+    given = parser.parse_args(["--points", "3", "--logs", "x", "--report", "y"])
+    assert command_of("scripts/kills", parser, given) == "scripts/kills --points 3 --seed 1"
+    given = parser.parse_args(["--protocol", "range", "--protocol", "consumer", "--rate", "40"])
+    assert command_of("scripts/kills", parser, given) == (
+        "scripts/kills --rate 40 --protocol range --protocol consumer --seed 1"
+    )

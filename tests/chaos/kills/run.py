@@ -2,6 +2,8 @@
 
     scripts/kills --kills 50 --changes 20 --seed 7
     scripts/kills --points 3            at each of the named points, three times with each protocol
+    scripts/kills --report docs/reliability --seed 7      the figures go to kills.json, beside those
+                                        of the other kind of run
 
 Nobody sends anything again. Each request has to have one effect, each malformed message one dead
 letter, and the effects of a key have to stand in the order in which they were sent; after a kill
@@ -12,19 +14,23 @@ something is not as it has to be.
 from __future__ import annotations
 
 import argparse
+import json
 import random
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from stack import Stack
 from tests.chaos.kills.group import POINTED, PROTOCOLS, Group
 from tests.chaos.kills.load import Load
 from tests.chaos.kills.points import KINDS, POINTS, kill_at_points
-from tests.chaos.kills.verdict import Verdict, judge
+from tests.chaos.kills.verdict import Verdict, figures, judge
+from tests.chaos.real.campaign import versions
 from tests.support import run
+from tests.support.published import command_of
 
 
 def kills(group: Group, load: Load, count: int, tools: random.Random) -> int:
@@ -82,7 +88,7 @@ def at_random(
     stack: Stack, folder: Path, protocol: str, given: argparse.Namespace, tools: random.Random
 ) -> Iterator[Verdict]:
     """Kills at any moment, then changes in peace."""
-    each = -(-given.kills // len(given.protocol))
+    each = -(-given.kills // len(given.protocol or PROTOCOLS))
     for title, happens, count in (("kills", kills, each), ("changes", changes, given.changes)):
         if not count:
             continue
@@ -96,10 +102,10 @@ def at_random(
             group.close()
 
 
-def options() -> argparse.Namespace:
+def parser_of() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=50, help="of main processes, in all")
-    parser.add_argument("--changes", type=int, default=12, help="joins and leaves, a protocol")
+    parser.add_argument("--changes", type=int, default=20, help="joins and leaves, a protocol")
     parser.add_argument(
         "--points", type=int, default=0, metavar="N", help="instead: N kills at each named point"
     )
@@ -108,37 +114,52 @@ def options() -> argparse.Namespace:
     parser.add_argument("--protocol", choices=PROTOCOLS, action="append")
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument("--logs", type=Path, help="a folder that keeps the logs")
-    given = parser.parse_args()
-    given.protocol = given.protocol or list(PROTOCOLS)
-    return given
+    parser.add_argument("--report", type=Path, help="folder for kills.json, the figures")
+    return parser
+
+
+def verdicts_of(stack: Stack, folder: Path, given: argparse.Namespace) -> Iterator[Verdict]:
+    """Of all rounds."""
+    tools = random.Random(given.seed)
+    for protocol in given.protocol or PROTOCOLS:
+        if given.points:
+            yield at_points(stack, folder, protocol, given)
+        else:
+            yield from at_random(stack, folder, protocol, given, tools)
 
 
 def main() -> int:
     """Runs all rounds; 1 where something is wrong."""
-    given = options()
-    tools, verdicts = random.Random(given.seed), []
+    given = (parser := parser_of()).parse_args()
+    if given.report is not None:  # what cannot be written is known now
+        given.report.mkdir(parents=True, exist_ok=True)
+    verdicts, of_what, began = [], versions(), time.monotonic()
     begun = run.begin()
     try:
         with tempfile.TemporaryDirectory() as made:
             folder = given.logs or Path(made)
             folder.mkdir(parents=True, exist_ok=True)
             run.fetch()
-            stack = run.stack_of_run()
-            for protocol in given.protocol:
-                rounds = (
-                    iter([at_points(stack, folder, protocol, given)]) if given.points
-                    else at_random(stack, folder, protocol, given, tools)
-                )  # fmt: skip
-                for verdict in rounds:
-                    verdicts.append(verdict)
-                    say(verdict)
+            for verdict in verdicts_of(run.stack_of_run(), folder, given):
+                verdicts.append(verdict)
+                say(verdict)
     finally:
         if begun:
             run.end()
-    wrong = [f"{v.title}: {line}" for v in verdicts for line in v.wrong]
-    passed = "PASSED: nothing lost, nothing twice, nothing sent again"
-    sys.stdout.write(("; ".join(wrong) or passed) + "\n")
-    return 1 if wrong else 0
+    if given.report is not None:
+        told = {
+            "command": command_of("scripts/kills", parser, given), "seed": given.seed,
+            "versions": of_what, "seconds": round(time.monotonic() - began), **figures(verdicts),
+        }  # fmt: skip
+        publish(given.report / "kills.json", "points" if given.points else "random", told)
+    sys.stdout.write(figures(verdicts)["verdict"] + "\n")
+    return int(any(verdict.wrong for verdict in verdicts))
+
+
+def publish(file: Path, kind: str, told: dict[str, Any]) -> None:
+    """Writes the figures of one kind of run, and leaves those of the other."""
+    kept = json.loads(file.read_text()) if file.exists() else {}
+    file.write_text(json.dumps({**kept, kind: told}, indent=1) + "\n")
 
 
 def say(verdict: Verdict) -> None:

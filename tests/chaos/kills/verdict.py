@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 ENTERED_TWICE = 0.001
 """Share of handlers that may be entered twice where nothing is killed."""
@@ -15,6 +16,12 @@ ENDS: Mapping[str, frozenset[str]] = {
 }
 """How a request of each type may end where main processes are killed and nobody sends again."""
 ENTERED_ONCE = frozenset({"once", "charge"})
+PASSED = "PASSED: nothing lost, nothing twice, nothing sent again"
+SUMMED = (
+    *("kills", "sent", "malformed", "lost", "malformed lost", "malformed twice", "effects twice"),
+    *("out of key order", "entered twice", "entered twice that must not be"),
+)
+"""Facts that are told of all rounds together."""
 
 
 @dataclass
@@ -103,3 +110,16 @@ def out_of_order(steps: Sequence[tuple[str, str, int]]) -> int:
         disorder += number < highest.get(key, 0)
         highest[key] = max(highest.get(key, 0), number)
     return disorder
+
+
+def figures(verdicts: Sequence[Verdict]) -> dict[str, Any]:
+    """All rounds in numbers: sums, and each by itself."""
+    wrong = [f"{one.title}: {line}" for one in verdicts for line in one.wrong]
+    sums = {name: sum(int(one.facts.get(name, 0)) for one in verdicts) for name in SUMMED}
+    peace = [one for one in verdicts if not one.facts.get("kills")]
+    return {
+        "verdict": "; ".join(wrong) or PASSED,
+        **sums,
+        "entered twice in peace": sum(int(one.facts.get("entered twice", 0)) for one in peace),
+        "rounds": {one.title: one.facts for one in verdicts},
+    }

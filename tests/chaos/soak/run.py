@@ -34,6 +34,7 @@ from tests.chaos.soak.page import page
 from tests.chaos.soak.verdict import Seen, as_rows, figures_of, killed_of, troubles
 from tests.chaos.soak.vigil import Vigil
 from tests.support import run
+from tests.support.published import command_of
 
 COMING_AND_GOING = ("member_joins_and_leaves", "members_storm")
 """Kinds of faults that only strike instances which came for it: residents live through."""
@@ -47,7 +48,7 @@ RESIDENTS, WORKERS = 2, 2
 DISK = 6144
 
 
-def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
+def parser_of() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--minutes", type=float, default=30.0, help="under load and faults")
     parser.add_argument("--seed", type=int, default=int(time.time()) % 100_000)
@@ -66,7 +67,11 @@ def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--brokers", type=int, choices=(1, 3), default=1)
     parser.add_argument("--report", type=Path, help="the page and its figures go to this folder")
     parser.add_argument("--keep", type=Path, help="logs are kept below this folder")
-    return parser.parse_args(arguments)
+    return parser
+
+
+def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
+    return parser_of().parse_args(arguments)
 
 
 def plan_of(options: argparse.Namespace, folder: Path) -> EpisodePlan:
@@ -151,6 +156,7 @@ def main() -> int:
 def publish(options: argparse.Namespace, outcome: Outcome, seen: Seen, verdict: str) -> None:
     """Writes the page and its figures."""
     known: dict[str, Any] = {
+        "command": command_of("scripts/soak", parser_of(), options),
         "seed": options.seed, "verdict": verdict, "seconds": round(seen.seconds),
         "brokers": options.brokers, "protocol": options.protocol,
         "replaced after, requests": options.recycle,

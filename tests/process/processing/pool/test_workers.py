@@ -336,7 +336,8 @@ def test_an_app_that_cannot_be_imported_is_fatal_at_the_start(make: Make, mood: 
     assert "RuntimeError: a bad release" in str(workers.supervisor.fatal)
     assert "fragile_app.py" in str(workers.supervisor.fatal)
     assert len(workers.seen) <= 4
-    workers.until(lambda: workers.supervisor._pool.crew.respawn.hopeless)
+    pool = workers.supervisor._pool
+    workers.until(lambda: pool.crew.respawn.hopeless and not pool.workers)
     for _ in range(3):
         workers.turn()
     assert "RuntimeError: a bad release" in str(workers.supervisor.fatal), "the cause got lost"

@@ -10,6 +10,7 @@ import random
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
+from consumer.intake.commit_errors import NOTHING_SAID
 from consumer.intake.events import Answered, Place, SendCommit
 from consumer.intake.offset_metadata import UnfinishedGap, gap_of, metadata_of
 from feedback.contract.record import (
@@ -20,11 +21,12 @@ from feedback.contract.record import (
     is_read_again,
     may_have_begun,
 )
+from tests.model.commit_answers import CLASSIC, EPOCHS
 from tests.model.member import Process, Request
 
 TOPIC_NAME = "t"
 BATCH = 4
-NOT_SENT = ("_WAIT_COORD", "_TIMED_OUT_QUEUE")
+NOT_SENT = ("_WAIT_COORD", "_TIMED_OUT_QUEUE", "_FATAL")
 """Errors of the client itself after which nothing of the commit is on its way."""
 PROTOCOLS = ("range", "cooperative-sticky", "consumer")
 
@@ -219,7 +221,8 @@ class World:
             generation = process.assignment.generation(place)
             assert generation is not None, "committed a partition that is not owned"
             before = process.sent.get((place, generation), -1)
-            assert offset >= before, f"I6: {place} sent {offset} after {before}"
+            if not process.fatal:  # its last commit may lie below one that was refused for good
+                assert offset >= before, f"I6: {place} sent {offset} after {before}"
             process.sent[place, generation] = offset
         process.token = action.metadata
         self.say("{} commits {} with {}", process.number, action.offsets, action.metadata)
@@ -230,9 +233,9 @@ class World:
         self.requests.remove(request)
         error, epochs = None, self.protocol == PROTOCOLS[2]
         if request.member not in self.members:
-            error = "FENCED_MEMBER_EPOCH" if epochs else "UNKNOWN_MEMBER_ID"
+            error = (EPOCHS if epochs else CLASSIC)[0]
         elif request.generation != self.generation:
-            error = "STALE_MEMBER_EPOCH" if epochs else "ILLEGAL_GENERATION"
+            error = (EPOCHS if epochs else CLASSIC)[1]
         token, number = request.action.metadata, request.process.number
         self.say("the commit {} of {}: {}", token, number, error)
         if request.answered:
@@ -243,7 +246,7 @@ class World:
             for place, offset in request.action.offsets.items():
                 before = self.committed.get(place, (0, ""))[0]
                 if offset < before:
-                    self.rewound |= {(place, o) for o in range(offset, before)}
+                    self._put_back(request, {(place, o) for o in range(offset, before)})
                 self.committed[place] = (offset, self.metadata(place, request))
                 self.landed.add((place, token))
                 self.highest[place, number] = max(offset, self.highest.get((place, number), 0))
@@ -252,6 +255,15 @@ class World:
         elif not request.answered:
             self.count("the answer to a commit is lost")
             self.break_connection(request)
+
+    def _put_back(self, request: Request, offsets: set[tuple[Place, int]]) -> None:
+        """A commit lands below where the group stands."""
+        if request.process.fatal:
+            taken = sorted(offsets & self.dispatched.keys())
+            assert not taken, f"what is put back by who ends was taken: {taken}"
+            self.happened["put back by who ends, and taken by nobody"] += 1
+        else:
+            self.rewound |= offsets
 
     def fail(self, request: Request, code: str, *, one: bool, landed: bool) -> None:
         """The client hears an error, for one partition or all, whether or not it landed.
@@ -367,6 +379,9 @@ class World:
     def _answer(self, request: Request, error: str | None, *, one: bool = False) -> None:
         places = list(request.action.offsets)
         wrong = places[:1] if one else places
+        if error == NOTHING_SAID:
+            request.process.answers.append(Answered(None, None, {}))
+            return
         request.process.answers.append(
             Answered(
                 request.action.metadata,
@@ -456,23 +471,23 @@ class World:
             return False
         taken = set()
         for process in self.processes:
-            if (process.alive and not process.fatal) != (process.member in self.members):
+            if process.alive != (process.member in self.members):
                 return False
-            if process.alive and not process.fatal:
+            if process.alive:
                 if not process.at_rest:
                     return False
                 taken |= {p for p, at in process.positions.items() if at == self.ends[p]}
         return len(taken) == len(self.places)
 
     def _calm_turn(self) -> None:
-        if not any(p.alive and not p.fatal and not p.stopping for p in self.processes):
+        if not any(p.alive and not p.stopping for p in self.processes):
             self.start()
         for request in list(self.requests):
             self.land(request)
         for process in self.processes:
             if process.hand:
                 self.end_some(process, 1000)
-            if process.alive and not process.fatal:
+            if process.alive:
                 self.hear(process)
                 process.poll(4 * BATCH)
                 process.next()

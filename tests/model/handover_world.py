@@ -27,7 +27,8 @@ from tests.model import group, service_world
 from tests.model.group import BATCH
 from tests.model.member import Process
 from tests.model.pool_world import Job, SimWorker, Violation
-from tests.model.service_world import PATIENCE, id_of
+from tests.model.service_world import PATIENCE
+from tests.model.sim_journal import id_of
 
 MOMENTS = (0, 0, 3, 15, 60)
 """Turns in which what has started may end before its partition goes."""
@@ -195,6 +196,10 @@ class World(service_world.World):
         types = {} if each is None else {kind: bounds}
         instance.act(instance.pool.limit(LimitsFound(0, None, types, paused)))
 
+    def begin(self, request_id: str, kind: str) -> None:
+        """Nobody waits for its end."""
+        self.send(request_id)
+
     def turn(self, process: Process, instance: service_world.Instance) -> None:
         super().turn(process, instance)
         if not (process.alive or process.killed or process.frozen or instance.draining):
@@ -228,7 +233,7 @@ class World(service_world.World):
         if not self._answered():
             raise Violation(f"lost: {sorted(set(self.unanswered()) - self.refused)}")
         super()._check_books()
-        self.check_rows()
+        self.check_statuses()
         for process in self.processes:
             unfinished = process.commit.marks.unfinished
             if process.alive and unfinished is not None:
@@ -240,5 +245,4 @@ class World(service_world.World):
         return self.refused.issuperset(self.unanswered())
 
     def _nothing_left(self) -> bool:
-        waits = any(row.state == "waiting" for row in self.rows.values())
-        return not waits and not any(self.in_hand()) and self.at_rest()
+        return not self.journal.waiting and not any(self.in_hand()) and self.at_rest()

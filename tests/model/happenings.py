@@ -9,6 +9,7 @@ from functools import cache
 from itertools import accumulate
 from typing import TypeAlias
 
+from tests.model.commit_answers import ENDING, TRANSIENT
 from tests.model.group import BATCH, World
 from tests.model.member import Process
 
@@ -17,13 +18,8 @@ ROOMS = (2, 5, 1000)
 
 Happening: TypeAlias = Callable[[World, random.Random, Process], None]
 
-TRANSIENT = (
-    *("COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR"),
-    *("REQUEST_TIMED_OUT", "NOT_ENOUGH_REPLICAS", "NOT_ENOUGH_REPLICAS_AFTER_APPEND"),
-    *("UNKNOWN_TOPIC_OR_PART", "_WAIT_COORD", "_TRANSPORT", "_TIMED_OUT", "_TIMED_OUT_QUEUE"),
-    *("REBALANCE_IN_PROGRESS", "SOMETHING_NEW"),
-)
-"""Errors that a commit may be answered with, whatever the group thinks of it."""
+ENDS = 0.08
+"""Share of the errors after which the service ends."""
 
 
 def step(world: World, but: tuple[str, ...] = ()) -> None:
@@ -47,7 +43,7 @@ def _produce(world: World, choose: random.Random, _process: Process) -> None:
 
 
 def _turn(_world: World, choose: random.Random, process: Process) -> None:
-    if process.runs and not process.fatal:
+    if process.runs:
         process.poll(int(choose.random() * (BATCH + 1)))
         process.next(ROOMS[int(choose.random() * len(ROOMS))])
 
@@ -68,9 +64,10 @@ def _break(world: World, choose: random.Random, _process: Process) -> None:
 
 def _fail(world: World, choose: random.Random, _process: Process) -> None:
     if world.requests:
-        one, landed = choose.random() < 0.5, choose.random() < 0.5
+        draw, landed = choose.random(), choose.random() < 0.5
         request = choose.choice(world.requests)
-        world.fail(request, choose.choice(TRANSIENT), one=one, landed=landed)
+        code = choose.choice(ENDING if draw >= 1.0 - ENDS else TRANSIENT)
+        world.fail(request, code, one=draw < 0.5 or draw >= 1.0 - ENDS / 2, landed=landed)
 
 
 def _finish(world: World, choose: random.Random, process: Process) -> None:
@@ -105,7 +102,7 @@ def _kill(world: World, _choose: random.Random, process: Process) -> None:
 
 
 def _stop(world: World, _choose: random.Random, process: Process) -> None:
-    if process.runs and not process.fatal:
+    if process.runs:
         world.count("a member is stopped")
         process.stop()
 

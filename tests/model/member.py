@@ -23,6 +23,7 @@ from consumer.intake.flow_control import Room
 from consumer.intake.unfinished import Unfinished
 from consumer.intake.unknown_starts import UnknownStarts
 from feedback.contract.record import Record
+from tests.model.commit_answers import ENDING
 
 if TYPE_CHECKING:
     from tests.model.group import World
@@ -102,7 +103,7 @@ class Process:
             self.breaks -= 1
             self.commit.connection_lost()
         while self.answers:
-            self.act(self.commit.answered(self.answers.pop(0)))
+            self._hear(self.answers.pop(0))
         records: list[Record] = []
         for place, position in self.positions.items():
             upto = min(self.world.ends[place], position + most)
@@ -111,6 +112,14 @@ class Process:
                 self.positions[place] = upto
         if records:
             self.commit.polled(self.assignment.take(records).runs)
+
+    def _hear(self, answer: Answered) -> None:
+        """An answer to a commit; after an error that nothing can mend this member ends."""
+        opened = self.commit._open
+        waited = opened is not None and opened.waits_for(answer)
+        self.act(self.commit.answered(answer))
+        if waited and any(code in ENDING for code in (answer.error, *answer.errors.values())):
+            assert self.fatal, f"{self.number} goes on after {answer}"
 
     def _rebalance(self) -> None:
         while self.pending:
@@ -192,3 +201,5 @@ class Process:
                     self.pending.append(("revoke", ()))  # all of them
                 case EndService(message):
                     self.fatal = message
+                    self.world.count("a commit's error ends a member")
+                    self.stop()

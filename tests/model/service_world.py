@@ -11,13 +11,11 @@ from __future__ import annotations
 import random
 from collections import Counter
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 
 from consumer.intake.events import Place
 from consumer.intake.flow_control import FlowControl
 from feedback.contract.record import (
-    HEADERS,
     KEY,
     NOWHERE,
     OFFSET,
@@ -28,41 +26,30 @@ from feedback.contract.record import (
     claim_of,
     is_due,
 )
-from feedback.contract.states import INSTANCE_DIED, MOST_LOST_CLAIMS, WORKER_DIED
+from feedback.contract.states import DATABASE_UNAVAILABLE, State
+from feedback.contract.times import moment
+from feedback.journal.type_turns import TypeTurns
+from feedback.status.status import StatusFields, StatusWrite
 from processing.ipc.frames import RenewCalls, RenewClaims, RenewLeases, Suspect, WantRows
 from processing.pool.actions import Action, Send, Tell
 from processing.settings import PoolSettings
 from tests.model import group, happenings, pool_world
 from tests.model.group import BATCH, PROTOCOLS
 from tests.model.member import Process
-from tests.model.pool_world import NO_LIMITS, Violation
+from tests.model.pool_world import NO_LIMITS, SimWorker, Violation
+from tests.model.producers import PATIENCE as SILENCES
+from tests.model.producers import Producers
+from tests.model.sim_journal import MERGES, Journal, Row, id_of
+from tests.model.sim_redis import Redis
 
 BOUND = 30
 """Requests of one instance that are committed and not finished, at most."""
 KEYS = (None, b"a", b"b", b"c")
-KINDS = ("quick", "quick", "quick", "slow", "hangs", "again")
+KINDS = ("quick", "quick", "quick", "slow", "hangs", "again", "fails", MERGES, MERGES)
+REFERENCES = ("x", "y")
 LEASE = 60.0
 PATIENCE = 4000
 """Rounds after the last fault in which everything has to come to its end."""
-
-
-@dataclass(slots=True)
-class Row:
-    """A request in the journal."""
-
-    record: Record
-    state: str
-    """waiting, done, failed or dead."""
-    due: float = 0.0
-    token: tuple[int, int] | None = None
-    """Instance and order of its claim."""
-    lease_until: float = 0.0
-    lost_claims: int = 0
-
-
-def id_of(record: Record) -> str:
-    """The request's id."""
-    return ((record[HEADERS] or [])[0][1] or b"").decode()
 
 
 class Instance(pool_world.World):
@@ -76,6 +63,7 @@ class Instance(pool_world.World):
         self.flow = FlowControl(BOUND, 1 << 20)
         self.draining = False
         self.want: WantRows | None = None
+        self.turns = TypeTurns()
         self.owed: Sequence[tuple[str, int]] = ()
         """Claims whose leases the maintenance process was told last to renew."""
 
@@ -103,45 +91,65 @@ class Instance(pool_world.World):
 
     def row(self, record: Record) -> tuple[Row | None, bool]:
         """Its row, and whether that is still this claim's."""
-        row = self.service.rows.get(id_of(record))
+        row = self.service.journal.rows.get(id_of(record))
         if not is_due(record) or row is None:
             return row, False
-        return row, row.state == "waiting" and row.token == (self.number, claim_of(record)[1])
+        ours = row.token == (self.number, claim_of(record)[1])
+        return row, row.state is State.WAITING and ours
 
     def has_ended(self, record: Record, suspect: Suspect | None) -> bool:
         row, ours = self.row(record)
-        return row is not None and not ours
+        if row is None or ours:
+            return False
+        journal = self.service.journal
+        if not is_due(record) and not journal.stands(record, row, suspect=suspect is not None):
+            return False
+        if not is_due(record):
+            journal.tell(self.number, row)  # a duplicate is answered
+        return True
 
-    def end_with(self, record: Record, verdict: str) -> None:
+    def may_write(self, record: Record) -> bool:
+        """Whether neither the primary key nor the token says no to the end of a run."""
         row, ours = self.row(record)
         if row is None or ours:
-            state = "dead" if verdict in (WORKER_DIED, INSTANCE_DIED) else "failed"
-            self.service.rows[id_of(record)] = Row(record, state)
+            return True
+        return not is_due(record) and not self.service.journal.stands(record, row)
+
+    def end_with(self, record: Record, verdict: str) -> None:
+        if self.may_write(record):
+            self.service.journal.lose(self.number, record, verdict)
             self.service.happened[f"ended {verdict}"] += 1
 
     def effect(self, record: Record) -> None:
-        row, ours = self.row(record)
-        if row is not None and not ours:
+        if not self.may_write(record):
             self.service.happened["commits too late"] += 1
-            return  # the primary key, or the token, says no: nothing of it stays
-        if record[TYPE] == "again" and not is_due(record):
-            due = self.service.now + self.rng.uniform(0.0, 20.0)
-            self.service.rows[id_of(record)] = Row(record, "waiting", due)
-            self.service.happened["retries"] += 1
-            return
-        self.service.effect(self, record)
+        elif self.service.journal.run(self.number, record):
+            self.service.in_order(self, record)
 
     def gave_up(self, record: Record) -> None:
         row, ours = self.row(record)
         if is_due(record):
             if ours and row is not None:
-                row.token = None
+                self.service.journal.release(self.number, row)
                 self.service.happened["given back"] += 1
         elif not self.pool.database_up:
-            self.service.happened["refused"] += 1
+            self.refuse(record)
         else:
-            self.service.rows.setdefault(id_of(record), Row(record, "waiting", self.service.now))
+            self.service.journal.park(self.number, record)
             self.service.happened["parked"] += 1
+
+    def refuse(self, record: Record) -> None:
+        """Nobody can run it here, and no row says so."""
+        self.service.happened["refused"] += 1
+        status = StatusFields(
+            id_of(record), record[TYPE] or "", State.FAILED, 1, DATABASE_UNAVAILABLE, 0,
+            at=moment(self.service.now),
+        )  # fmt: skip
+        self.service.redis.put(self.number, StatusWrite.of(status, bump=True))
+
+    def dies(self, worker: SimWorker) -> None:
+        super().dies(worker)
+        self.service.redis.gone(self.number, 0.5)
 
     # What the rest of the instance does
 
@@ -189,8 +197,8 @@ class Instance(pool_world.World):
     def renew(self, claims: Sequence[tuple[str, int]]) -> None:
         """Leases of claims that still stand begin anew."""
         for request_id, order in claims:
-            row = self.service.rows[request_id]
-            if row.token == (self.number, order) and row.state == "waiting":
+            row = self.service.journal.rows[request_id]
+            if row.token == (self.number, order) and row.state is State.WAITING:
                 row.lease_until = self.service.now + LEASE
 
     def drain(self) -> None:
@@ -201,14 +209,13 @@ class Instance(pool_world.World):
 
     def claim(self) -> None:
         """The maintenance process claims what is wanted; the answer may be lost."""
-        if self.want is None or (rows := self.service.due(self.want.most)) == []:
+        if self.want is None or not self.service.journal.waiting:
+            return
+        found = self.service.journal.claim(self.number, self.want, self.turns)
+        if not found:
             return
         order, self.want = self.want.order, None
-        claimed: list[tuple[Record, str | None]] = []
-        for row in rows:
-            row.lost_claims += row.token is not None
-            row.token, row.lease_until = (self.number, order), self.service.now + LEASE
-            claimed.append((self._record(row, order), _verdict(row)))
+        claimed = [(self._record(row, order), verdict) for row, verdict in found]
         if self.faults and self.rng.random() < 0.1:
             self.count("a claim's answer is lost")
             self.act(self.pool.new_maintenance())
@@ -228,10 +235,7 @@ class Instance(pool_world.World):
                 for index in worker.jobs[0].open:
                     self.effect(worker.jobs[0].frame.records[index])
         self.workers.clear()
-
-
-def _verdict(row: Row) -> str | None:
-    return INSTANCE_DIED if row.lost_claims >= MOST_LOST_CLAIMS else None
+        self.service.redis.gone(self.number, 1.0)
 
 
 class World(group.World):
@@ -241,16 +245,22 @@ class World(group.World):
         self.now = pool_world.BEGIN
         self.log: dict[Place, list[Record]] = {}
         self.sent: dict[str, Record] = {}
-        self.rows: dict[str, Row] = {}
-        self.effects: Counter[str] = Counter()
         self.instances: dict[int, Instance] = {}
         self.last: dict[tuple[int, Hashable], int] = {}
-        protocol = random.Random(seed).choice(PROTOCOLS)
+        chance = random.Random(seed)
+        protocol = chance.choice(PROTOCOLS)
         super().__init__(
             seed, partitions=2, processes=2, protocol=protocol, read_again=read_again,
             tracing=tracing,
         )  # fmt: skip
         self.log = {place: [] for place in self.places}
+        clock = self._clock
+        self.redis = Redis(chance, self.count)
+        self.journal = self.redis.journal = Journal(chance, self.happened, clock, self.redis.put)
+        self.producers = Producers(self.redis, self.journal, clock, self.send)
+
+    def _clock(self) -> float:
+        return self.now
 
     @property
     def seconds(self) -> float:
@@ -280,15 +290,6 @@ class World(group.World):
 
     # The journal
 
-    def effect(self, instance: Instance, record: Record) -> None:
-        """Effects are committed with the row: once, and in the order of their keys."""
-        request_id = id_of(record)
-        self.effects[request_id] += 1
-        if self.effects[request_id] > 1:
-            raise Violation(f"{request_id} has two effects")
-        self.rows[request_id] = Row(record, "done")
-        self.in_order(instance, record)
-
     def in_order(self, instance: Instance, record: Record) -> None:
         """An effect comes after those of its key that were sent before it."""
         key, where = record[KEY], (record[TOPIC], record[PARTITION])
@@ -298,16 +299,6 @@ class World(group.World):
         if record[OFFSET] < before:
             raise Violation(f"{record[OFFSET]} of key {key!r} comes after {before}")
         self.last[instance.number, key] = record[OFFSET]
-
-    def due(self, most: int) -> list[Row]:
-        """Rows that may be claimed now."""
-        rows = [
-            row
-            for row in self.rows.values()
-            if row.state == "waiting" and row.due <= self.now
-            and (row.token is None or row.lease_until <= self.now)
-        ]  # fmt: skip
-        return rows[:most]
 
     # Producers
 
@@ -323,17 +314,18 @@ class World(group.World):
         self.ends[place] += 1
 
     def unanswered(self) -> list[str]:
-        """Requests that have no row: to their clients they may be lost."""
-        return [request_id for request_id in self.sent if request_id not in self.rows]
+        """Requests that have no row."""
+        return [request_id for request_id in self.sent if request_id not in self.journal.rows]
 
     # Schedules
 
     def run_through(self, steps: int = 250) -> None:
         """Runs the schedule, then lets everything come to its end."""
-        for _ in range(steps):
-            self.step()
-        self.settle()
-        self.finish()
+        with self.producers.on_time():
+            for _ in range(steps):
+                self.step()
+            self.settle()
+            self.finish()
 
     def step(self) -> None:
         """One thing happens somewhere."""
@@ -359,17 +351,29 @@ class World(group.World):
         """Requests are sent for the first time."""
         for _ in range(self.random.choice((1, 2, 5))):
             request_id, key = f"r{len(self.sent)}", self.random.choice(KEYS)
-            self.sent[request_id] = (
-                "", 0, 0, 0, key, b"{}", [("ce_id", request_id.encode())],
-                self.random.choice(KINDS), None,
-            )  # fmt: skip
-            self.send(request_id)
+            kind, about = self.random.choice(KINDS), self.random.choice(REFERENCES)
+            headers: list[tuple[str, bytes | None]] = [("ce_id", request_id.encode())]
+            if kind == MERGES:
+                headers.append(("reference", about.encode()))
+            sent_at = int(self.now * 1000)
+            self.sent[request_id] = ("", 0, 0, sent_at, key, b"{}", headers, kind, None)
+            self.begin(request_id, kind)
+
+    def begin(self, request_id: str, kind: str) -> None:
+        """A producer submits a request and waits for its end."""
+        self.producers.submit(request_id, kind, self.random.choice(SILENCES))
 
     def resend(self, _process: Process, _instance: Instance) -> None:
-        """A client does not wait any longer."""
-        if unanswered := self.unanswered():
+        """Clients read their statuses, and do not wait any longer."""
+        for _ in range(self.producers.look()):
             self.count("sent again")
-            self.send(self.random.choice(unanswered))
+
+    def stir(self, _process: Process, _instance: Instance) -> None:
+        """Statuses arrive in Redis, or it has a fault of its own."""
+        if self.random.random() < 0.3:
+            self.redis.strike()
+        else:
+            self.redis.arrive(self.random.choice((1, 5, 20)))
 
     def claim(self, process: Process, instance: Instance) -> None:
         """A maintenance process claims; it goes on while main stands still."""
@@ -423,6 +427,7 @@ class World(group.World):
         for instance in self.instances.values():
             instance.faults = False
             instance.act(instance.pool.limit(NO_LIMITS))
+        self.redis.calm()
         super().settle()
 
     def _calm_turn(self) -> None:
@@ -440,24 +445,24 @@ class World(group.World):
 
     def finish(self) -> None:
         """Clients send again what nobody answers, until every request has its end."""
-        for round_ in range(PATIENCE):
-            waiting = [i for i, row in self.rows.items() if row.state == "waiting"]
-            unanswered = self.unanswered()
-            if not waiting and not unanswered and not any(self.in_hand()):
+        for _ in range(PATIENCE):
+            self.producers.look()
+            if not self.producers.calls and not self.journal.waiting and not any(self.in_hand()):
                 break
-            if round_ % 50 == 0:
-                for request_id in unanswered:
-                    self.send(request_id)
             self._calm_turn()
+            if not any(self.in_hand()):
+                self.now += 10.0  # until somebody is due
         else:
-            raise Violation(f"no end of {unanswered}, {waiting}; in hand: {list(self.in_hand())}")
-        self.check_rows()
+            left = [*self.producers.calls], [*self.journal.waiting], [*self.in_hand()]
+            raise Violation(f"no end: calls, rows that wait, in hand: {left}")
+        self.check_statuses()
 
-    def check_rows(self) -> None:
-        """What is done has its effect, and nothing else has."""
-        for request_id, row in self.rows.items():
-            if (row.state == "done") != (self.effects[request_id] == 1):
-                raise Violation(f"{request_id} is {row.state}, effects: {self.effects}")
+    def check_statuses(self) -> None:
+        """Nothing contradicts the journal once all has come to its end."""
+        self.journal.check()
+        self.redis.check()
+        for name, answer in self.producers.answers.items():
+            self.producers.check(name, answer)
 
     def in_hand(self) -> list[int]:
         """What living instances have left in hand."""
@@ -470,6 +475,7 @@ HAPPENINGS: dict[Callable[[World, Process, Instance], None], float] = {
     World.produce: 10,
     World.resend: 2,
     World.claim: 3,
+    World.stir: 3,
     World.strike: 3,
     World.pass_time: 4,
     World.shake: 16,

@@ -15,8 +15,9 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 
 from consumer.intake import offset_metadata
 from consumer.intake.offset_metadata import MOST_TIMES
+from tests.model.commit_answers import ENDING, TRANSIENT
 from tests.model.group import BATCH, PROTOCOLS, World
-from tests.model.happenings import TRANSIENT, step
+from tests.model.happenings import step
 
 # Many steps of pure code, three times slower where its branches are measured.
 pytestmark = pytest.mark.no_cover
@@ -135,7 +136,7 @@ class CommitMachine(RuleBasedStateMachine):
     @rule(which=st.integers(0, 3), most=st.integers(0, BATCH), room=st.sampled_from([1, 3, 1000]))
     def turn(self, which: int, most: int, room: int) -> None:
         process = self.world.processes[which % len(self.world.processes)]
-        if process.runs and not process.fatal:
+        if process.runs:
             process.poll(most)
             process.next(room)
 
@@ -152,7 +153,7 @@ class CommitMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.world.requests)
     @rule(
         which=st.integers(0, 5),
-        code=st.sampled_from(TRANSIENT),
+        code=st.sampled_from(TRANSIENT + ENDING),
         one=st.booleans(),
         landed=st.booleans(),
     )
@@ -182,7 +183,7 @@ class CommitMachine(RuleBasedStateMachine):
     @rule(which=st.integers(0, 3), late=st.booleans())
     def stop(self, which: int, late: bool) -> None:
         process = self.world.processes[which % len(self.world.processes)]
-        if process.runs and not process.fatal:
+        if process.runs:
             process.stop()
             if late:
                 process.abandon()

@@ -22,6 +22,7 @@ from feedback.contract.record import (
     may_have_begun,
 )
 from tests.model.commit_answers import CLASSIC, EPOCHS
+from tests.model.group_books import check_books
 from tests.model.member import Process, Request
 
 TOPIC_NAME = "t"
@@ -496,20 +497,4 @@ class World:
         self.complete(evict=True)
 
     def _check_books(self) -> None:
-        carried = {
-            (place, offset)
-            for (_, metadata), batch in self.batches.items()
-            for place, offsets in batch.items()
-            if (place, metadata) in self.landed
-            for offset in offsets
-        }
-        produced = {(place, offset) for place, end in self.ends.items() for offset in range(end)}
-        if self.breaks_reported:
-            assert not self.rewound, f"offsets were put back: {self.rewound}"
-        if self.read_again:
-            lost = produced - self.finished - (self.left_alone & self.gone_with)
-            assert not lost, f"never finished: {sorted(lost)}"
-            return
-        for key in sorted(produced - self.dispatched.keys()):
-            assert key in self.maybe_lost, f"{key} was never run, and nobody dropped it"
-            assert key in carried, f"{key} was lost, though no commit with it landed"
+        check_books(self)

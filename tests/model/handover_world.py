@@ -224,6 +224,8 @@ class World(service_world.World):
     def finish(self) -> None:
         idle = 0
         for _ in range(PATIENCE):
+            if self.journal.waiting and not any(self.in_hand()) and self.at_rest():
+                self.skip()
             self._calm_turn()
             idle = idle + 1 if self._nothing_left() else 0
             if idle > (0 if self._answered() else QUIET):

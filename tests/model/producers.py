@@ -25,7 +25,7 @@ from tests.model.sim_redis import Redis
 
 MOST = 4
 """Times that one submits a request that fails."""
-PATIENCE = (10.0, 30.0, 60.0)
+PATIENCE = (30.0, 60.0, 120.0)
 """Seconds without news before one sends again."""
 
 
@@ -87,6 +87,10 @@ class Producers:
         self._send(submission.id)
         submission.delivered = True
         self._redis.write(StatusWrite.of(accepted(submission)))
+
+    def due(self) -> list[float]:
+        """When each sends again."""
+        return [one.call.due for one in self.calls.values()]
 
     def look(self) -> int:
         """Each reads its status, and does what is time; how many send again."""

@@ -3,8 +3,8 @@
 What the product decides without I/O is decided by its own code: what becomes of a run (`decide`,
 `lost`), who waits of those with one reference (`judge`), how a claim is shared out between types
 (`share_out`, `TypeTurns`), which lost claim is one too many (`verdict_of`), whether a message has
-made a row (`made_by`). What statements decide (sql/claims.sql, releases.sql, parking.sql) is written
-anew here.
+made a row (`made_by`). What statements decide (sql/claims.sql, releases.sql, parking.sql) is
+written anew here.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ from tests.model.pool_world import Violation
 
 MERGES = "merges"
 """The type whose requests wait for newer ones of their reference."""
-WINDOW, WINDOW_CAP = 6.0, 30.0
+WINDOW, WINDOW_CAP = 3.0, 12.0
 POLICIES = {
-    "again": RetryPolicy(attempts=3, base=5.0, cap=20.0),
+    "again": RetryPolicy(attempts=3, base=2.0, cap=20.0),
     MERGES: RetryPolicy(attempts=2, base=2.0),
 }
 ONCE = RetryPolicy()
@@ -225,7 +225,9 @@ class Journal:
         if row.reference is not None:
             before = self._last.get(row.reference)
             if before is not None and before.newness > row.newness:
-                raise Violation(f"{row.id} of {row.reference} is done after {before.id}, a newer one")
+                raise Violation(
+                    f"{row.id} of {row.reference} is done after {before.id}, a newer one"
+                )
             self._last[row.reference] = row
 
     def _new(self, record: Record) -> Row:
@@ -305,7 +307,9 @@ class Journal:
         key = (MERGES, row.reference or "")
         waiters = [_waiter(other, key) for other in self._of(row) if other.token is None]
         begun = self.started.get(key[1])
-        started = {} if begun is None else {key: Started(begun.id, begun.produced_at, begun.created_at)}
+        started = (
+            {} if begun is None else {key: Started(begun.id, begun.produced_at, begun.created_at)}
+        )
         window, cap = (WINDOW, WINDOW_CAP) if held else (0.0, 0.0)
         created = row.created_at if known else None
         arrival = Arrival(row.id, key, row.produced_at, window, cap, created)

@@ -40,9 +40,9 @@ class Redis:
     def put(self, number: int, write: StatusWrite) -> None:
         """An instance has a status to write."""
         draw = self._random.random() if self.faults else 1.0
-        if draw < 0.04:
+        if draw < 0.02:
             self._lose(write.id)
-        elif draw < 0.3:
+        elif draw < 0.2:
             self.late.append((number, write))
         else:
             self.write(write)

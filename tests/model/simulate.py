@@ -7,9 +7,9 @@
 
 Worlds: `commit` (the commit-first protocol in a group, with each of the three protocols and each
 error of a commit), `pool` (workers, recalls, deaths, limits), `service` (instances with both, one
-journal with its waiting queue, and clients that send again), `handover` (the same with marks, where
-nobody sends again). What a seed does depends on nothing else. The last line is the verdict; exit
-code 1 where an invariant does not hold.
+journal with its waiting queue and references, a Redis of statuses, and clients that read them and
+send again), `handover` (the same with marks, where nobody sends again). What a seed does depends on
+nothing else. The last line is the verdict; exit code 1 where an invariant does not hold.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tests.model import group, handover_world, happenings, pool_world, service_w
 from tests.model.tally import Tally
 
 WORLDS = ("commit", "service", "pool", "handover")
-ROUND = 50
+ROUND = 80
 """Of so many seeds the first is the pool's, two are of whole services, and the others, which take
 milliseconds, the commit's."""
 PART = 500

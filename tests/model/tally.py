@@ -20,7 +20,8 @@ FAULTS = frozenset(
         *("a worker dies", "an open commit is given up", "another number of workers"),
         *("a request is late: SIGTERM", "a request is late: SIGKILL"),
         *("committed offsets cannot be read", "members are put out", "no worker starts"),
-        *("nobody can say where to begin", "other limits"),
+        *("nobody can say where to begin", "other limits", "a status is lost", "Redis is flushed"),
+        *("Redis is restored from before", "Redis is away"),
         *("the answer to a commit is lost", "the database is away"),
     }
 )

@@ -49,5 +49,9 @@ def test_who_goes_on_after_an_error_that_nothing_mends_is_found(
     for code in ENDING:
         monkeypatch.setitem(commit_errors.TABLE, code, Meaning(Verdict.AGAIN, "no end"))
     with pytest.raises(AssertionError, match="goes on after"):
-        for seed in range(100):
-            World(seed).run(150, step)
+        _run()
+
+
+def _run() -> None:
+    for seed in range(100):
+        World(seed).run(150, step)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.model import group, pool_world
+from tests.model import group, pool_world, service_world
 from tests.model.simulate import ROUND, Schedule
 from tests.model.tally import FAULTS, Tally
 
@@ -26,9 +26,13 @@ def test_a_seed_is_a_schedule(seed: int) -> None:
 
 
 def test_a_killed_member_that_was_about_to_leave_holds_no_claim() -> None:
-    schedule = Schedule(20_122_751, "service")
-    schedule.run()
-    assert schedule.broken == ""
+    world = service_world.World(0)
+    process = world.processes[0]
+    process.stop()
+    world.follow()
+    assert world.lives(process)
+    world.kill(process)
+    assert not world.lives(process)
 
 
 @pytest.mark.parametrize("error", [pool_world.Violation, KeyError])
@@ -46,7 +50,7 @@ def test_whatever_is_raised_breaks_the_schedule(
 
 def test_what_is_called_a_fault_is_counted_somewhere() -> None:
     folder = Path(__file__).parent
-    worlds = ("happenings.py", "group.py", "pool_world.py", "service_world.py")
+    worlds = ("happenings.py", "group.py", "pool_world.py", "service_world.py", "sim_redis.py")
     text = "".join((folder / name).read_text() for name in worlds)
     names = {name.partition(": ")[0] for name in FAULTS}
     assert {name for name in names if f'"{name}' not in text} == set()

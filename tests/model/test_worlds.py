@@ -41,7 +41,9 @@ def test_services() -> None:
         happened += world.happened
     # The schedules would show nothing if they did not get there.
     whats = ("retries", "claims", "parked", "refused", "sent again", "commits too late")
-    for what in (*whats, "a worker renews leases"):
+    redis = ("a status is lost", "Redis is flushed", "Redis is restored from before")
+    references = ("superseded", "came too late for its reference")
+    for what in (*whats, *redis, *references, "a worker renews leases"):
         assert happened[what] > 5, what
 
 

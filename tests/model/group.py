@@ -259,10 +259,10 @@ class World:
 
     def _put_back(self, request: Request, offsets: set[tuple[Place, int]]) -> None:
         """A commit lands below where the group stands."""
-        if request.process.fatal:
+        if request.process.fatal or not offsets & self.dispatched.keys():
             taken = sorted(offsets & self.dispatched.keys())
             assert not taken, f"what is put back by who ends was taken: {taken}"
-            self.happened["put back by who ends, and taken by nobody"] += 1
+            self.happened["put back, and taken by nobody"] += 1
         else:
             self.rewound |= offsets
 

@@ -50,8 +50,7 @@ class World:
         tracing: bool = False,
     ) -> None:
         """`tracing`: `trace` tells what happens."""
-        self.random = random.Random(seed)
-        self.tracing = tracing
+        self.random, self.tracing = random.Random(seed), tracing
         self.read_again = read_again
         """Marks are told, and what lies between them and the committed offset is read again."""
         self.finished: set[tuple[Place, int]] = set()
@@ -259,7 +258,8 @@ class World:
 
     def _put_back(self, request: Request, offsets: set[tuple[Place, int]]) -> None:
         """A commit lands below where the group stands."""
-        if request.process.fatal or not offsets & self.dispatched.keys():
+        last = (request.process.number, request.action.metadata) not in self.batches
+        if request.process.fatal or (last and not offsets & self.dispatched.keys()):
             taken = sorted(offsets & self.dispatched.keys())
             assert not taken, f"what is put back by who ends was taken: {taken}"
             self.happened["put back, and taken by nobody"] += 1

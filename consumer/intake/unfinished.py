@@ -72,8 +72,8 @@ class Unfinished:
         """Partitions with some of a log that is gone among them: nobody else can read those."""
         self._read: dict[Place, _Reading] = {}
         self._gone: dict[Place, int] = {}
-        """Of partitions that are gone, the lowest offset that may have been begun by then and was
-        not finished."""
+        """Of partitions that are gone, the lowest offset that may have been begun by then, and was
+        not finished or was refused."""
 
     # Partitions
 
@@ -95,13 +95,20 @@ class Unfinished:
     def revoked(self, places: Iterable[Place]) -> None:
         """Partitions are gone; what is in hand of them stays in hand."""
         for place in places:
-            if place in self._read:
-                if (begun := self.mark(place, NEVER, going=True).begun) is not None:
-                    self._gone[place] = begun
+            if (reading := self._read.get(place)) is not None:
+                low = self._lowest(place, NEVER)
+                if low < NEVER:
+                    # What is finished above a mark that stands is read again as well: others may
+                    # have begun it before, and here it was refused.
+                    stands = 0 if reading.told is None else reading.told.offset
+                    self._gone[place] = self._begun(place, min(low, stands), NEVER)
                 del self._read[place]
 
     def begun_before(self, place: Place) -> int | None:
-        """What a last word would have said of a partition that is gone; None: not known."""
+        """The lowest offset that may have been begun and is not done of a partition that is gone.
+
+        None: not known.
+        """
         return self._gone.get(place)
 
     def restarted(self, places: Collection[Place]) -> None:

@@ -50,7 +50,8 @@ def test_services() -> None:
 def test_handovers() -> None:
     """Nothing is sent again, and all comes to its end."""
     happened: Counter[str] = Counter()
-    for seed in range(HANDOVERS):
+    # 775: a gap that others had begun is refused, and comes back with the mark that stood before.
+    for seed in (*range(HANDOVERS), 775):
         world = handover_world.World(seed)
         try:
             world.run_through()

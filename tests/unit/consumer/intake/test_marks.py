@@ -50,12 +50,19 @@ def test_a_last_word_of_this_process_s_own_counts_no_time_less() -> None:
     assert marks.of({A: Piece(1, 5, [], 0)}) == {A: LowMark(2, 4)}
 
 
-def test_what_this_process_has_not_begun_it_says_and_knows_where_a_connection_broke() -> None:
-    """A commit was open. The partition comes back, or goes to another; the word may be lost."""
+@pytest.mark.parametrize("others, known", [(2, [3, 4, 5]), (None, [0, 1, 2, 3, 4, 5])])
+def test_what_this_process_has_not_begun_it_says_and_knows_where_a_connection_broke(
+    others: int | None, known: list[int]
+) -> None:
+    """A commit was open. The partition comes back, or goes to another; the word may be lost.
+
+    Of the gap `others` had begun nothing, or it is not known: then it may have been finished here
+    by a refusal, and no mark that stands says so.
+    """
     assignment = Assignment()
     unfinished = Unfinished()
     commit = Commit(assignment, "me", unfinished)
-    commit.assigned([A], {A: UnfinishedGap(0, 2, token="1;other-1;")})
+    commit.assigned([A], {A: UnfinishedGap(0, 2, token="1;other-1;", begun=others)})
     commit.polled(assignment.take(records(A, range(6))).runs)
     [sent] = commit.next(0.0, PLENTY)
     assert isinstance(sent, SendCommit)
@@ -72,7 +79,7 @@ def test_what_this_process_has_not_begun_it_says_and_knows_where_a_connection_br
         commit.assigned([A], {A: UnfinishedGap(0, 6, token=token)})
         delivered = unfinished.marked(A, records(A, range(6)))
         begun[token] = [r[OFFSET] for r in delivered if may_have_begun(r)]
-    assert begun == {sent.metadata: [3, 4, 5], "1;other-2;": [0, 1, 2, 3, 4, 5]}
+    assert begun == {sent.metadata: known, "1;other-2;": [0, 1, 2, 3, 4, 5]}
 
 
 def test_marks_that_have_risen_are_told_at_most_so_often_and_at_once_at_the_end() -> None:

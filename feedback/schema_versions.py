@@ -13,6 +13,15 @@ if TYPE_CHECKING:
 
 LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended(%s, 0))"
 """Takes what the text names, until the transaction ends."""
+CREATE_SCHEMA: Final = """\
+DO $$ BEGIN
+    IF to_regnamespace(':schema') IS NULL THEN
+        CREATE SCHEMA IF NOT EXISTS :schema;
+    END IF;
+END $$;
+"""
+"""`:schema` stands for its quoted name. Who owns the schema needs no right on the database, which
+PostgreSQL asks for before it looks whether the schema is there."""
 
 
 class Migration(NamedTuple):

@@ -18,7 +18,7 @@ from psycopg import errors, sql
 from feedback.backoff import Backoff
 from feedback.errors import JournalError, SchemaMissing, SchemaTooNew
 from feedback.journal.connections import open_connection
-from feedback.schema_versions import LOCK, Migration, found_version, numbered_files
+from feedback.schema_versions import CREATE_SCHEMA, LOCK, Migration, found_version, numbered_files
 
 LOCK_TIMEOUT: Final = "1s"
 MOST_TRIES: Final = 30
@@ -31,9 +31,9 @@ WHERE NOT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnam
                   WHERE n.nspname = %(schema)s AND c.relname = name)
 """
 
-_PREPARE: Final = """
-CREATE SCHEMA IF NOT EXISTS {schema};
-SET LOCAL search_path = {schema};
+_PREPARE: Final = f"""
+{CREATE_SCHEMA}
+SET LOCAL search_path = :schema;
 CREATE TABLE IF NOT EXISTS schema_version (
     version    int         PRIMARY KEY,
     name       text        NOT NULL,
@@ -91,7 +91,8 @@ def _apply_next(
         if not missing:
             return None
         # Not before: where nothing is missing, a user without the right to create is enough.
-        connection.execute(sql.SQL(_PREPARE).format(schema=sql.Identifier(schema)))
+        name = sql.Identifier(schema).as_string()
+        connection.execute(_PREPARE.replace(":schema", name).encode())
         first = missing[0]
         connection.execute("SELECT set_config('lock_timeout', %s, true)", [LOCK_TIMEOUT])
         connection.execute(first.text.encode())  # as bytes: its text is SQL and nothing else

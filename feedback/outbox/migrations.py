@@ -9,15 +9,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from feedback.errors import OutboxTooNew
 from feedback.outbox.names import in_schema
-from feedback.schema_versions import LOCK, Migration, found_version, numbered_files
+from feedback.schema_versions import CREATE_SCHEMA, LOCK, Migration, found_version, numbered_files
 
 if TYPE_CHECKING:
     import psycopg
 
 _LOCK_TIMEOUT: Final = "10s"
-_PREPARE: Final = """\
-CREATE SCHEMA IF NOT EXISTS :schema;
-
+_PREPARE: Final = f"""\
+{CREATE_SCHEMA}
 CREATE TABLE IF NOT EXISTS :schema.schema_version (
     version    int         PRIMARY KEY,
     name       text        NOT NULL,

@@ -9,7 +9,6 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
-from concurrent.futures import Future
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +16,8 @@ from typing import Any
 import pytest
 
 from tests.chaos.odd_messages import DAY
-from tests.chaos.real import faults, members, worker_faults
+from tests.chaos.real import faults, member_faults, members, worker_faults
+from tests.chaos.real.coordinator import partitions_given
 from tests.chaos.real.faults import Fault, Lane, LaneRunner, Struck
 from tests.chaos.real.member_faults import has_member, stopped_at_once
 from tests.chaos.real.members import CODES, FATAL, ChaosMember, Members, until
@@ -224,15 +224,18 @@ def test_a_maintenance_process_counts_as_replaced_once_another_is_there_and_the_
 # Partitions that are added
 
 
-def test_a_partition_has_a_member_only_where_the_group_says_so() -> None:
-    spots = [SimpleNamespace(partition=n) for n in range(3)]
-    one = SimpleNamespace(assignment=SimpleNamespace(topic_partitions=spots))
-    told: Future[Any] = Future()
-    told.set_result(SimpleNamespace(members=[one]))
-    admin = SimpleNamespace(describe_consumer_groups=lambda names: {"x": told})
-    scene: Any = SimpleNamespace(place=SimpleNamespace(admin=admin), name="x")
+def test_a_partition_has_a_member_only_where_the_group_says_so(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(member_faults, "partitions_given", lambda bootstrap, group: {0, 1, 2})
+    place = SimpleNamespace(stack=SimpleNamespace(kafka="localhost:1"))
+    scene: Any = SimpleNamespace(place=place, name="x")
     assert has_member(scene, 2)
     assert not has_member(scene, 3)
+
+
+def test_what_nobody_answers_is_given_to_nobody() -> None:
+    assert partitions_given("127.0.0.1:1", "x") == set()
 
 
 # Traffic

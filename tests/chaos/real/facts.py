@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
-from confluent_kafka import ConsumerGroupTopicPartitions, KafkaException, TopicPartition
+from confluent_kafka import KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
+from tests.chaos.real.coordinator import committed
 from tests.chaos.real.faults import Struck
 from tests.chaos.real.gateway_facts import GatewayFacts
 from tests.chaos.real.order_facts import OrderFacts
@@ -169,15 +170,14 @@ def read_to_the_end(place: Place, name: str) -> bool:
     try:
         topic = place.admin.list_topics(name, timeout=10).topics[name]
         spots = [TopicPartition(name, partition) for partition in topic.partitions]
-        group = ConsumerGroupTopicPartitions(name, spots)
-        told = place.admin.list_consumer_group_offsets([group])[name].result(10)
+        told = committed(place.stack.kafka, name, spots)
         asked = place.admin.list_offsets({spot: OffsetSpec.latest() for spot in spots})
         ends = {spot.partition: result.result(10).offset for spot, result in asked.items()}
     except (KafkaException, TimeoutError):
         return False
     return all(
         ends[spot.partition] == 0 or ends[spot.partition] == spot.offset == mark_of(spot.metadata)
-        for spot in told.topic_partitions
+        for spot in told
     )
 
 

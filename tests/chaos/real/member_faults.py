@@ -9,8 +9,7 @@ import signal
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from confluent_kafka import KafkaException
-
+from tests.chaos.real.coordinator import partitions_given
 from tests.chaos.real.faults import Lane, Scene, fault
 from tests.chaos.real.members import CODES, FATAL, ChaosMember, until
 
@@ -139,20 +138,12 @@ def partitions_added(scene: Scene, chance: random.Random) -> str:
     if scene.partitions >= 24:
         return ""
     added = scene.partitions
+    scene.place.add_partitions(scene.name, added + 1)
     scene.partitions += 1
-    scene.place.add_partitions(scene.name, scene.partitions)
     seen = until(lambda: has_member(scene, added), GIVEN)
     return f"partition {added} has a member" if seen else ""
 
 
 def has_member(scene: Scene, partition: int) -> bool:
     """Whether the group says that some member has this partition."""
-    try:
-        group = scene.place.admin.describe_consumer_groups([scene.name])[scene.name].result(10)
-    except (KafkaException, TimeoutError):
-        return False  # its coordinator moves
-    return any(
-        spot.partition == partition
-        for member in group.members
-        for spot in member.assignment.topic_partitions
-    )
+    return partition in partitions_given(scene.place.stack.kafka, scene.name)

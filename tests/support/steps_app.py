@@ -14,7 +14,7 @@ from processing import App, Request
 app = App()
 
 TABLE = os.environ.get("STEPS_TABLE", "steps")
-"""Columns: seq (serial), id, key, number. Without a unique key."""
+"""Columns: seq (serial), id, key, number, main (pid of the process above). Without a unique key."""
 ENTRIES = os.environ.get("STEPS_ENTRIES", os.devnull)
 """A file that gets a line for each handler that is entered."""
 _entries = os.open(ENTRIES, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
@@ -42,8 +42,8 @@ def step(payload: dict[str, Any], tx: psycopg.Cursor[Any], request: Request[Any]
     _entered(request)
     rest(payload)
     tx.execute(
-        f"INSERT INTO {TABLE} (id, key, number) VALUES (%s, %s, %s)",
-        (request.id, payload["key"], payload["number"]),
+        f"INSERT INTO {TABLE} (id, key, number, main) VALUES (%s, %s, %s, %s)",
+        (request.id, payload["key"], payload["number"], os.getppid()),
     )
 
 

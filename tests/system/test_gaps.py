@@ -44,7 +44,8 @@ class Places:
         self.bench, self.cleaned = bench, cleaned
         self._entries = folder / "entries"
         bench.query(
-            f"CREATE TABLE {bench.schema}.steps (seq bigserial, id text, key text, number int)"
+            f"CREATE TABLE {bench.schema}.steps"
+            " (seq bigserial, id text, key text, number int, main int)"
         )
         self.settings = {
             "ONCEPOOL_APP": "tests.support.steps_app:app",

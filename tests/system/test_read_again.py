@@ -44,7 +44,8 @@ class Steps:
         self.bench = bench
         self._file = folder / "entries"
         bench.query(
-            f"CREATE TABLE {bench.schema}.steps (seq bigserial, id text, key text, number int)"
+            f"CREATE TABLE {bench.schema}.steps"
+            " (seq bigserial, id text, key text, number int, main int)"
         )
         self.settings = {
             "ONCEPOOL_APP": APP,

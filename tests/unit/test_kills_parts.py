@@ -11,15 +11,15 @@ import pytest
 
 from tests.chaos.kills.points import POINTS
 from tests.chaos.kills.run import parser_of, publish
-from tests.chaos.kills.verdict import PASSED, Books, figures, judge
+from tests.chaos.kills.verdict import PASSED, Books, Step, figures, judge
 from tests.chaos.real.orders import Obedience, Orders
 from tests.support.published import command_of
 
 RIGHT = Books(
     sent={"a-1": "step", "a-2": "step", "b-1": "once", "b-2": "once", "c-1": "charge",
           "c-2": "charge"},
-    malformed=2, not_sent=0, letters=2,
-    steps=[("a-1", "a", 1), ("a-2", "a", 2), ("b-1", "b", 1)],
+    malformed={(0, 7), (1, 7)}, not_sent=0, letters={(0, 7): 1, (1, 7): 1},
+    steps=[Step("a-1", "a", 1, 10), Step("a-2", "a", 2, 10), Step("b-1", "b", 1, 11)],
     rows={"a-1": "done/ok", "a-2": "done/ok", "b-1": "done/ok", "b-2": "failed/instance_died",
           "c-1": "done/ok", "c-2": "in_doubt/worker_died"},
     entries={"a-1": 2, "a-2": 1, "b-1": 1, "c-1": 1, "c-2": 1},
@@ -44,9 +44,13 @@ def rows(**changed: str) -> dict[str, str]:
         ({"rows": {k: v for k, v in RIGHT.rows.items() if k != "c-1"}}, "lost"),
         ({"rows": rows(a_2="failed/instance_died")}, "ended failed/instance_died"),
         ({"rows": rows(c_2="running/ok")}, "ended running/ok"),
-        ({"letters": 1}, "malformed lost"),
-        ({"letters": 3}, "malformed twice"),
-        ({"steps": [*RIGHT.steps, ("b-1", "b", 1)]}, "effects twice"),
+        ({"letters": {(0, 7): 1}}, "malformed lost"),
+        ({"letters": {(0, 7): 2, (1, 7): 1}}, "malformed twice"),
+        # A valid message as a dead letter does not stand for one that is lost.
+        ({"letters": {(0, 7): 1, (1, 8): 1}}, "malformed lost"),
+        ({"letters": {(0, 7): 1, (1, 7): 1, (1, 8): 1}}, "dead letters of others"),
+        ({"exit_codes": {0: 3, 1: 1}}, "ended with another code"),
+        ({"steps": [*RIGHT.steps, Step("b-1", "b", 1, 11)]}, "effects twice"),
         ({"steps": RIGHT.steps[:-1]}, "journal and effects differ"),
         ({"entries": {**RIGHT.entries, "b-2": 2}}, "entered twice that must not be"),
         ({"entries": {**RIGHT.entries, "c-2": 2}}, "entered twice that must not be"),
@@ -60,10 +64,18 @@ def test_each_thing_that_is_wrong_is_seen(change: dict[str, Any], seen: str) -> 
 
 def test_in_peace_the_order_of_keys_holds_and_hardly_any_handler_is_entered_twice() -> None:
     swapped = replace(RIGHT, steps=[RIGHT.steps[1], RIGHT.steps[0], RIGHT.steps[2]])
-    assert judge("kills", swapped, killed=1).wrong == []
     assert judge("peace", swapped, killed=0).wrong == [
         "out of key order: 1", "entered twice: 1 of 6"
     ]  # fmt: skip
+
+
+def test_out_of_order_may_be_only_what_was_in_flight_in_an_instance_that_was_killed() -> None:
+    late = Step("a-1", "a", 1, 12)
+    swapped = replace(RIGHT, steps=[*RIGHT.steps[1:], late], killed={12})
+    verdict = judge("kills", swapped, killed=1)
+    assert verdict.wrong == []
+    assert verdict.facts["out of key order, in flight at a kill"] == 1
+    assert judge("kills", replace(swapped, killed={10}), killed=1).wrong == ["out of key order: 1"]
 
 
 def test_an_order_for_a_point_is_taken_once(tmp_path: Any) -> None:
@@ -81,7 +93,7 @@ def test_figures_are_those_of_all_rounds_and_say_what_is_wrong() -> None:
     assert (told["verdict"], told["kills"], told["sent"], told["lost"]) == (PASSED, 3, 12, 0)
     assert (told["entered twice"], told["entered twice in peace"]) == (2, 1)
     assert list(told["rounds"]) == ["kills", "peace"]
-    lost = judge("kills", replace(RIGHT, letters=1), killed=3)
+    lost = judge("kills", replace(RIGHT, letters={(0, 7): 1}), killed=3)
     told = figures([fine, lost])
     assert (told["verdict"], told["malformed lost"]) == ("kills: malformed lost: 1", 1)
 

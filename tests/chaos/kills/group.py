@@ -18,7 +18,7 @@ from consumer.intake.offset_metadata import gap_of
 from feedback.journal.migrations import migrate
 from stack import Stack
 from tests.chaos.kills.load import Load
-from tests.chaos.kills.verdict import Books
+from tests.chaos.kills.verdict import Books, Step
 from tests.support.service import Instance
 
 PARTITIONS = 6
@@ -48,6 +48,10 @@ class Group:
         self.name = f"kills{uuid.uuid4().hex[:10]}"
         self.instances: list[Instance] = []
         self.started = 0
+        self.killed: set[int] = set()
+        """Main processes that were killed."""
+        self.exit_codes: Counter[int] = Counter()
+        """Of those that were told to stop."""
         self._entries = folder / f"{self.name}.entries"
         self.orders = folder / f"{self.name}.orders"
         self.orders.mkdir()
@@ -56,7 +60,8 @@ class Group:
         admin.create_topics([topic])[self.name].result(30)
         migrate(stack.database, self.name)
         self.rows(
-            "CREATE TABLE {s}.steps (seq bigserial, id text, key text, number int)", fetch=False
+            "CREATE TABLE {s}.steps (seq bigserial, id text, key text, number int, main int)",
+            fetch=False,
         )
         self._looks = Consumer({"bootstrap.servers": stack.kafka, "group.id": self.name})
         self._settings = {
@@ -96,11 +101,13 @@ class Group:
     def kill(self) -> None:
         """SIGKILL to one main process."""
         victim = self.instances.pop(self._random.randrange(len(self.instances)))
+        self.killed.add(victim.process.pid)
         victim.kill()
 
-    def stop(self) -> int:
-        """SIGTERM to one main process; its exit code."""
-        return self.instances.pop(self._random.randrange(len(self.instances))).stop()
+    def stop(self) -> None:
+        """SIGTERM to one main process, until it has ended."""
+        victim = self.instances.pop(self._random.randrange(len(self.instances)))
+        self.exit_codes[victim.stop()] += 1
 
     def close(self) -> None:
         """Ends all that runs."""
@@ -154,12 +161,14 @@ class Group:
     def books(self, load: Load) -> Books:
         """What there is at the end."""
         rows = self.rows("SELECT id, state || '/' || code FROM {s}.requests")
-        [(letters,)] = self.rows("SELECT count(*) FROM {s}.dead_letters")
+        letters = self.rows("SELECT partition, kafka_offset FROM {s}.dead_letters")
         counted = self.rows("SELECT n FROM {s}.counters WHERE code = 'read_again'")
         return Books(
             sent=load.sent, malformed=load.malformed, not_sent=load.failed,
-            steps=[(str(a), str(b), int(c)) for a, b, c in self.rows(
-                "SELECT id, key, number FROM {s}.steps ORDER BY seq")],
-            rows={str(name): str(end) for name, end in rows}, letters=letters,
+            steps=[Step(*step) for step in self.rows(
+                "SELECT id, key, number, main FROM {s}.steps ORDER BY seq")],
+            rows={str(name): str(end) for name, end in rows},
+            letters=Counter((int(partition), int(offset)) for partition, offset in letters),
             entries=self.entries(), given_up=self.given_up, read_again=sum(n for [n] in counted),
+            killed=frozenset(self.killed), exit_codes=self.exit_codes,
         )  # fmt: skip

@@ -33,7 +33,8 @@ class Load:
         )
         self.sent: dict[str, str] = {}
         """Type by id of what has arrived."""
-        self.malformed = 0
+        self.malformed: set[tuple[int, int]] = set()
+        """(partition, offset) of each malformed message that has arrived."""
         self.failed = 0
         self._numbers: Counter[int] = Counter()
         self._resting = False
@@ -58,7 +59,7 @@ class Load:
     @property
     def arrived(self) -> int:
         """How many messages have arrived."""
-        return len(self.sent) + self.malformed
+        return len(self.sent) + len(self.malformed)
 
     def _run(self) -> None:
         last, due = time.monotonic(), 0.0
@@ -95,6 +96,9 @@ class Load:
             headers={"ce_id": name.encode(), "ce_type": kind.encode()},
         )  # fmt: skip
 
-    def _bad(self, error: KafkaError | None, _message: Delivered) -> None:
-        if error is None:
-            self.malformed += 1
+    def _bad(self, error: KafkaError | None, message: Delivered) -> None:
+        partition, offset = message.partition(), message.offset()
+        if error is None and partition is not None and offset is not None:
+            self.malformed.add((partition, offset))
+        else:
+            self.failed += 1

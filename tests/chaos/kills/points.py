@@ -114,6 +114,7 @@ def hit(group: Group, orders: Orders, point: str, chance: random.Random, found: 
         return False
     [victim] = [one for one in group.instances if one.process.pid == evidence["pid"]]
     group.instances.remove(victim)
+    group.killed.add(victim.process.pid)
     code = victim.process.wait(30)
     if code != -signal.SIGKILL:
         raise AssertionError(f"{point}: ended with {code}\n{victim.log[-2000:]}")

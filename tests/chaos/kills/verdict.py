@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 ENTERED_TWICE = 0.001
 """Share of handlers that may be entered twice where nothing is killed."""
@@ -19,9 +19,29 @@ ENTERED_ONCE = frozenset({"once", "charge"})
 PASSED = "PASSED: nothing lost, nothing twice, nothing sent again"
 SUMMED = (
     *("kills", "sent", "malformed", "lost", "malformed lost", "malformed twice", "effects twice"),
-    *("out of key order", "entered twice", "entered twice that must not be"),
+    *(
+        "out of key order",
+        "out of key order, in flight at a kill",
+        "entered twice",
+        "entered twice that must not be",
+    ),
 )
 """Facts that are told of all rounds together."""
+
+
+CODES = frozenset({0, 3})
+"""Exit codes of an instance that was told to stop; 3: something had to be killed."""
+
+
+class Step(NamedTuple):
+    """One effect."""
+
+    id: str
+    key: str
+    number: int
+    """Of the request, among those of its key."""
+    main: int
+    """The main process above the worker that left it."""
 
 
 @dataclass
@@ -30,18 +50,24 @@ class Books:
 
     sent: Mapping[str, str]
     """Type by id."""
-    malformed: int
+    malformed: Collection[tuple[int, int]]
+    """(partition, offset) of each."""
     not_sent: int
-    steps: Sequence[tuple[str, str, int]]
-    """(id, key, number) of each effect, in their order."""
+    steps: Sequence[Step]
+    """In their order."""
     rows: Mapping[str, str]
     """`state/code` by id."""
-    letters: int
+    letters: Mapping[tuple[int, int], int]
+    """How many dead letters there are of a (partition, offset)."""
     entries: Mapping[str, int]
     """How often the handler of an id was entered."""
     given_up: int = 0
     """Gaps that were read for the last time, as six owners in a row were about to die over them."""
     read_again: int = 0
+    killed: Collection[int] = ()
+    """Main processes that were killed."""
+    exit_codes: Mapping[int, int] = field(default_factory=dict)
+    """How often one that was told to stop ended with this code."""
 
 
 @dataclass
@@ -60,13 +86,13 @@ class Verdict:
 
 
 def judge(title: str, books: Books, *, killed: int) -> Verdict:
-    """Compares what was sent, effects, journal and entries."""
+    """Compares what was sent, effects, journal and entries; `killed`: how many main processes."""
     verdict = Verdict(title)
     sent, rows = books.sent, books.rows
-    effects = Counter(name for name, _, _ in books.steps)
+    effects = Counter(step.id for step in books.steps)
     written = {name for name, kind in sent.items() if kind != "charge"}
     done = {name for name in written if rows.get(name, "").startswith("done/")}
-    verdict.facts |= {"sent": len(sent), "malformed": books.malformed, "kills": killed}
+    verdict.facts |= {"sent": len(sent), "malformed": len(books.malformed), "kills": killed}
     verdict.zero("not sent", books.not_sent)
     verdict.zero("gaps given up", books.given_up)
     verdict.zero("lost", sum(name not in rows for name in sent))
@@ -74,15 +100,19 @@ def judge(title: str, books: Books, *, killed: int) -> Verdict:
                     if name in rows and rows[name] not in ENDS[kind])  # fmt: skip
     for how, n in ended.items():
         verdict.zero(f"ended {how}", n)
-    verdict.zero("malformed lost", max(0, books.malformed - books.letters))
-    verdict.zero("malformed twice", max(0, books.letters - books.malformed))
+    malformed = set(books.malformed)
+    verdict.zero("malformed lost", len(malformed - books.letters.keys()))
+    verdict.zero("malformed twice", sum(books.letters[place] > 1 for place in books.letters))
+    verdict.zero("dead letters of others", len(books.letters.keys() - malformed))
     verdict.zero("effects twice", sum(n > 1 for n in effects.values()))
     verdict.zero("journal and effects differ", len(done ^ effects.keys()))
     disorder = out_of_order(books.steps)
-    if killed:
-        verdict.facts["out of key order"] = disorder
-    else:
-        verdict.zero("out of key order", disorder)
+    in_flight = [step for step in disorder if step.main in books.killed]
+    verdict.zero("out of key order", len(disorder) - len(in_flight))
+    verdict.facts["out of key order, in flight at a kill"] = len(in_flight)
+    stopped = Counter(books.exit_codes)
+    verdict.facts["told to stop"] = stopped.total()
+    verdict.zero("ended with another code", sum(n for c, n in stopped.items() if c not in CODES))
     single = {name for name, kind in sent.items() if kind in ENTERED_ONCE}
     if single:
         verdict.zero(
@@ -102,14 +132,15 @@ def judge(title: str, books: Books, *, killed: int) -> Verdict:
     return verdict
 
 
-def out_of_order(steps: Sequence[tuple[str, str, int]]) -> int:
+def out_of_order(steps: Sequence[Step]) -> list[Step]:
     """Effects that stand behind a later one of their key."""
     highest: dict[str, int] = {}
-    disorder = 0
-    for _, key, number in steps:
-        disorder += number < highest.get(key, 0)
-        highest[key] = max(highest.get(key, 0), number)
-    return disorder
+    found = []
+    for step in steps:
+        if step.number < highest.get(step.key, 0):
+            found.append(step)
+        highest[step.key] = max(highest.get(step.key, 0), step.number)
+    return found
 
 
 def figures(verdicts: Sequence[Verdict]) -> dict[str, Any]:

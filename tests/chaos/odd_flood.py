@@ -37,11 +37,10 @@ from feedback.journal.migrations import migrate
 from stack import Stack
 from tests.chaos.odd_ledger import GIVEN_UP, OddLedger
 from tests.chaos.odd_messages import MAX_PAYLOAD, REFUSED, UNKNOWN, Generator, Message
-from tests.chaos.real.campaign import versions
 from tests.chaos.real.resources import Sample, Watch
 from tests.chaos.soak.flat import judged
 from tests.support import run
-from tests.support.published import command_of
+from tests.support.published import command_of, versions
 from tests.support.service import Instance
 from tests.support.waiting import eventually
 
@@ -303,6 +302,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=int(time.time()))
     parser.add_argument("--report", type=Path, help="the figures go to this folder")
     options = parser.parse_args()
+    versions()  # which may be other ones in the end
     run.begin()
     try:
         with tempfile.TemporaryDirectory() as folder:

@@ -28,6 +28,7 @@ from pathlib import Path
 
 from tests.model import group, handover_world, happenings, pool_world, service_world
 from tests.model.tally import Tally
+from tests.support.published import command_of, version
 
 WORLDS = ("commit", "service", "pool", "handover")
 ROUND = 80
@@ -136,8 +137,9 @@ def parts(options: argparse.Namespace) -> Iterator[Tally]:
             yield future.result()
 
 
-def many(options: argparse.Namespace) -> int:
-    """Runs schedules and sums them up."""
+def many(options: argparse.Namespace, command: str) -> int:
+    """Runs schedules and sums them up; `command`: what makes the same run again."""
+    version()  # which may be another one in the end
     if options.report is not None:  # before anything runs: what cannot be written is known now
         options.report.mkdir(parents=True, exist_ok=True)
     began, total = time.monotonic(), Tally()
@@ -152,12 +154,24 @@ def many(options: argparse.Namespace) -> int:
     took = time.monotonic() - began
     sys.stdout.write(total.as_text(took))
     if options.report is not None:
-        run = {"first seed": options.first, "processes": options.jobs, "seconds": round(took)}
+        run = {
+            "command": command,
+            "first seed": options.first,
+            "processes": options.jobs,
+            "seconds": round(took),
+        }
         (options.report / "simulate.json").write_text(total.as_json(run))
     return int(bool(total.broken))
 
 
 def main() -> int:
+    options = (parser := parser_of()).parse_args()
+    if options.seed is not None:
+        return one(options.seed, options.world)
+    return many(options, command_of("scripts/simulate", parser, options, always=("seeds",)))
+
+
+def parser_of() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=1000, help="how many schedules")
     parser.add_argument("--first", type=int, default=0, help="the first one's seed")
@@ -166,10 +180,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1, help="processes")
     parser.add_argument("--minutes", type=float, default=float("inf"), help="begin nothing after")
     parser.add_argument("--report", type=Path, help="folder for simulate.json, the figures")
-    options = parser.parse_args()
-    if options.seed is not None:
-        return one(options.seed, options.world)
-    return many(options)
+    return parser
 
 
 if __name__ == "__main__":

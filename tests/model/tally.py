@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import platform
-import subprocess
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.published import version
+
 FAULTS = frozenset(
     {
         *("a COMMIT is unclear", "a claim's answer is lost", "a clock jumps"),
@@ -74,7 +72,7 @@ class Tally:
             "schedules by world": dict(sorted(self.schedules.items())),
             "simulated hours": round(self.seconds / 3600, 1),
             **run,
-            "version": f"oncepool {_commit()}, Python {platform.python_version()}",
+            "version": version(),
             "faults": faults.total(),
             "kinds of faults": len(faults),
             "faults by kind": dict(faults.most_common()),
@@ -86,9 +84,3 @@ class Tally:
 
 def _is_fault(what: str) -> bool:
     return what in FAULTS or what.startswith("error ")
-
-
-def _commit() -> str:
-    command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
-    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
-    return done.stdout.strip()

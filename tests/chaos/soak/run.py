@@ -21,7 +21,7 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.real.campaign import GOOD, SHOWN, broken, tell, versions
+from tests.chaos.real.campaign import GOOD, SHOWN, broken, tell
 from tests.chaos.real.episode import PROTOCOLS, Episode, EpisodePlan, Outcome
 from tests.chaos.real.members import Members
 from tests.chaos.real.pauses import pauses_of
@@ -34,7 +34,7 @@ from tests.chaos.soak.page import page
 from tests.chaos.soak.verdict import Seen, as_rows, figures_of, killed_of, troubles
 from tests.chaos.soak.vigil import Vigil
 from tests.support import run
-from tests.support.published import command_of
+from tests.support.published import command_of, versions
 
 COMING_AND_GOING = ("member_joins_and_leaves", "members_storm")
 """Kinds of faults that only strike instances which came for it: residents live through."""
@@ -127,6 +127,7 @@ def verdict_of(outcome: Outcome, seen: Seen) -> tuple[dict[str, list[str]], str]
 
 def main() -> int:
     options = options_of()
+    versions()  # which may be other ones in the end
     run.begin()
     folder = Path(options.keep or tempfile.mkdtemp(prefix="oncepool-soak-"))
     folder.mkdir(parents=True, exist_ok=True)

@@ -16,15 +16,16 @@ from typing import Any
 import pytest
 
 from tests.chaos.odd_messages import DAY
-from tests.chaos.real import faults, member_faults, members, worker_faults
+from tests.chaos.real import faults, frozen, member_faults, members, worker_faults
 from tests.chaos.real.coordinator import partitions_given
-from tests.chaos.real.faults import Fault, Lane, LaneRunner, Struck
+from tests.chaos.real.faults import Fault, Lane, LaneRunner, Struck, silent_for
+from tests.chaos.real.frozen import held
 from tests.chaos.real.member_faults import has_member, stopped_at_once
 from tests.chaos.real.members import CODES, FATAL, ChaosMember, Members, until
 from tests.chaos.real.schedule import Planned
 from tests.chaos.real.storm import HOT, wanted
 from tests.chaos.real.traffic import COALESCING, MOST_DOOMED, Item, Kind, Traffic
-from tests.chaos.real.worker_faults import held, replaced
+from tests.chaos.real.worker_faults import replaced, worker_out_of_memory
 
 PROGRAM = """
 import os, signal, sys
@@ -176,14 +177,14 @@ def test_a_process_that_is_stopped_is_seen_so_and_goes_on(
     sleeper: subprocess.Popen[bytes],
 ) -> None:
     assert "seen stopped, for 0.1 s" in held(sleeper.pid, 0.1)
-    assert until(lambda: not worker_faults.is_stopped(sleeper.pid), 10)
+    assert until(lambda: not frozen.is_stopped(sleeper.pid), 10)
 
 
 def test_a_process_that_no_signal_has_stopped_is_no_evidence(
     sleeper: subprocess.Popen[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(worker_faults, "STOPPED_WITHIN", 0.2)
-    monkeypatch.setattr(worker_faults.os, "kill", lambda pid, number: None)
+    monkeypatch.setattr(frozen, "STOPPED_WITHIN", 0.2)
+    monkeypatch.setattr(frozen.os, "kill", lambda pid, number: None)
     assert held(sleeper.pid, 0.1) == ""
 
 
@@ -207,7 +208,7 @@ def test_a_maintenance_process_counts_as_replaced_once_another_is_there_and_the_
             member: Any = SimpleNamespace(
                 said=lambda _, lines=lines: next(lines), children=lambda _, all_=children: all_
             )
-            stopped = worker_faults.is_stopped
+            stopped = frozen.is_stopped
 
             def killed(pid: int, stopped: Callable[[int], bool] = stopped) -> bool:
                 """Its main process ends it as soon as it is stopped."""
@@ -215,10 +216,39 @@ def test_a_maintenance_process_counts_as_replaced_once_another_is_there_and_the_
                     os.kill(pid, signal.SIGKILL)
                 return found
 
-            monkeypatch.setattr(worker_faults, "is_stopped", killed)
+            monkeypatch.setattr(frozen, "is_stopped", killed)
             assert bool(replaced(member, process.pid)) == seen
             monkeypatch.undo()
             monkeypatch.setattr(worker_faults, "REPLACED", 0.1)
+
+
+# What is seen of the others
+
+
+def test_silence_with_nobody_connected_is_no_evidence() -> None:
+    def gate(connections: int) -> Any:
+        return SimpleNamespace(
+            hang=lambda: None, mend=lambda: None, passed=7, connections=connections
+        )
+
+    assert silent_for([gate(0), gate(0)], 0) == ""
+    assert silent_for([gate(0), gate(2)], 0) == "2 connections"
+
+
+@pytest.mark.parametrize(
+    "error, seen",
+    [("MemoryError (app.py:1 in charge)", True), ("RuntimeError: shaky", False), ("", False)],
+)
+def test_memory_is_exhausted_only_where_the_run_says_so(
+    error: str, seen: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(worker_faults, "FAILED", 0.1)
+    order = SimpleNamespace(evidence=lambda _: {"pid": 1, "about": "a-1", "at": 0.0})
+    place = SimpleNamespace(query=lambda *_: [(error,)] if error else [])
+    scene: Any = SimpleNamespace(
+        orders=SimpleNamespace(give=lambda *_: order), place=place, name="s"
+    )
+    assert bool(worker_out_of_memory(scene, random.Random(1))) == seen
 
 
 # Partitions that are added

@@ -249,23 +249,30 @@ IDLE = "150ms"
 def database_idle_session_timeout(scene: Scene, chance: random.Random) -> str:
     """The server ends whatever session is idle for a moment; they connect anew meanwhile.
 
-    Seen by a session of our own, which is ended. Those of the group ask the server to bear them.
+    Seen by a session of our own, which is ended, while some of the group's are idle for longer and
+    are not: those ask the server to bear them.
     """
-    place, told, idle = scene.place, "", 0
+    place, told, idle = scene.place, "", False
+
+    def borne() -> int:
+        """How many of the group's sessions are idle for longer."""
+        [(count,)] = place.query(
+            "SELECT count(*) FROM pg_stat_activity WHERE datname = 'chaos' AND state = 'idle'"
+            f" AND application_name LIKE 'oncepool%' AND state_change < now() - interval '{IDLE}'"
+        )
+        return int(count)
+
     try:
         place.query(f"ALTER SYSTEM SET idle_session_timeout = '{IDLE}'")
         place.query("SELECT pg_reload_conf()")
         end_backends(scene, "IS NOT NULL", 1000)
         time.sleep(chance.uniform(2, 4))  # how long
         told = end_of_an_idle_session(place)
-        [(idle,)] = place.query(
-            "SELECT count(*) FROM pg_stat_activity WHERE datname = 'chaos' AND state = 'idle'"
-            f" AND application_name LIKE 'oncepool%' AND state_change < now() - interval '{IDLE}'"
-        )
+        idle = until(borne, 3)
     finally:
         place.query("ALTER SYSTEM RESET idle_session_timeout")
         place.query("SELECT pg_reload_conf()")
-    return f"{told}; {idle} of the group are idle for longer" if told else ""
+    return f"{told}; some of the group's are idle for longer" if told and idle else ""
 
 
 def end_of_an_idle_session(place: Place) -> str:

@@ -153,7 +153,8 @@ def silent_for(gates: Sequence[Proxy], seconds: float) -> str:
     held = sum(gate.passed for gate in gates) == before
     for gate in gates:
         gate.mend()
-    return f"{sum(gate.connections for gate in gates)} connections" if held else ""
+    connections = sum(gate.connections for gate in gates)
+    return f"{connections} connections" if held and connections else ""
 
 
 class LaneRunner:

@@ -11,10 +11,10 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 from stack.places import free_port
+from tests.chaos.real.frozen import held
 from tests.chaos.real.gateway_callers import GatewayCallers
 from tests.chaos.real.gateway_facts import GatewayFacts
 from tests.chaos.real.members import ROOT
@@ -85,13 +85,8 @@ class GatewaySide:
 
     def freeze(self, seconds: float) -> str:
         """Stops it in its tracks for a while."""
-        process = self._at_work()
-        process.send_signal(signal.SIGSTOP)
-        try:
-            time.sleep(seconds)
-        finally:
-            process.send_signal(signal.SIGCONT)
-        return f"gateway {process.pid} for {seconds:.1f} s, {self.calls} requests open"
+        seen = held(self._at_work().pid, seconds)
+        return f"gateway, {seen}, {self.calls} requests open" if seen else ""
 
     def finish(self) -> list[str]:
         """Asks for all statuses once more, and ends the gateway in order; what went wrong."""

@@ -15,6 +15,9 @@ from tests.chaos.real.place import Place
 from tests.chaos.real.process_limit import ProcessLimit, can_limit_processes
 from tests.support.service import runs
 
+STARTED = 30.0
+"""Seconds in which another worker has started."""
+
 
 def has_temporary(place: Place) -> bool:
     return place.temporary.mounted
@@ -22,18 +25,26 @@ def has_temporary(place: Place) -> bool:
 
 @fault(Lane.PROCESS, 1, has_temporary)
 def temporary_folder_full(scene: Scene, chance: random.Random) -> str:
-    """While it is full a worker is killed, and another one has to start."""
+    """While it is full a worker is killed, and another one has to start.
+
+    Seen by a write of our own, and by a worker that is new.
+    """
+    found = scene.members.worker(chance)
+    if found is None:
+        return ""
+    member, pid = found
+    before = set(member.children())
     filled = scene.place.temporary.fill()
     try:
-        found = scene.members.worker(chance)
-        if found is None:
-            return ""
-        os.kill(found[1], signal.SIGKILL)
-        until(lambda: not runs(found[1]), 10)
+        os.kill(pid, signal.SIGKILL)
+        gone, full = until(lambda: not runs(pid), 10), scene.place.temporary.is_full()
         time.sleep(chance.uniform(0.5, 2))  # how long
+        full &= scene.place.temporary.is_full()
     finally:
         scene.place.temporary.free()
-    return f"{filled >> 20} MiB, worker {found[1]} of instance {found[0].number} killed"
+    new = until(lambda: set(member.children()) - before, STARTED)
+    killed = f"worker {pid} of instance {member.number} killed, another one came"
+    return f"{filled >> 20} MiB, {killed}" if gone and full and new else ""
 
 
 @fault(Lane.PROCESS, 1)

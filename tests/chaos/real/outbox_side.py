@@ -11,7 +11,6 @@ import random
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from pathlib import Path
 import psycopg
 
 from feedback.outbox.migrations import migrate
+from tests.chaos.real.frozen import held
 from tests.chaos.real.members import ROOT
 from tests.chaos.real.order_facts import OrderFacts
 from tests.chaos.real.place import Place
@@ -90,13 +90,9 @@ class OutboxSide:
     def freeze(self, chance: random.Random, seconds: float) -> str:
         """Stops a relay in its tracks for a while."""
         victim = chance.choice(self.alive(RELAY))
-        victim.process.send_signal(signal.SIGSTOP)
-        try:
-            time.sleep(seconds)
-            held = self._open_transactions(RELAY)
-        finally:
-            victim.process.send_signal(signal.SIGCONT)
-        return f"{RELAY} {victim.process.pid} for {seconds:.1f} s, {held} transactions open"
+        seen = held(victim.process.pid, seconds)
+        open_ = self._open_transactions(RELAY)
+        return f"{RELAY}, {seen}, {open_} transactions open" if seen else ""
 
     def close(self) -> None:
         """Nothing is ordered any more."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import subprocess
 from pathlib import Path
@@ -30,6 +31,17 @@ class SmallDisk:
                     while size == os.write(ballast.fileno(), b"\0" * size):
                         pass
         return self._ballast.stat().st_size
+
+    def is_full(self) -> bool:
+        """Whether nothing more can be written."""
+        more = self.folder / "more"
+        try:
+            more.write_bytes(b"0" * 4096)
+        except OSError as error:
+            return error.errno == errno.ENOSPC
+        finally:
+            more.unlink(missing_ok=True)
+        return False
 
     def free(self) -> None:
         self._ballast.unlink(missing_ok=True)

@@ -8,15 +8,18 @@ import signal
 import time
 
 import psutil
+import psycopg
 
 from processing.pool.maintenance_link import SILENCE
 from tests.chaos.real.faults import FAULTS, Fault, Lane, Scene, fault
+from tests.chaos.real.frozen import held
 from tests.chaos.real.members import ChaosMember, until
 from tests.support.service import runs
 
 PATIENCE = 6.0
 """Seconds in which some worker comes by a point."""
-STOPPED_WITHIN = 2.0
+FAILED = 10.0
+"""Seconds in which a run that failed is in the journal."""
 HUNG = 0.5
 """Share of the stopped maintenance processes that hang until they are replaced."""
 STARTED = 15.0
@@ -26,12 +29,10 @@ REPLACED = 15.0
 SILENT = "the maintenance process does not answer: replacing it"
 
 
-def ordered(scene: Scene, point: str, harm: str, *, dies: bool = True) -> str:
+def ordered(scene: Scene, point: str, harm: str) -> str:
     """Has the worker that comes by a point first do harm; seen once its process is gone."""
     found = scene.orders.give(point, harm).evidence(PATIENCE)
-    if found is None:
-        return ""
-    if dies and not until(lambda: not runs(found["pid"]), 30):
+    if found is None or not until(lambda: not runs(found["pid"]), 30):
         return ""
     return f"{point} {harm}: pid {found['pid']} {found['about']}"
 
@@ -48,27 +49,61 @@ def worker_killed(scene: Scene, chance: random.Random) -> str:
     return f"pid {pid}" if gone else ""
 
 
-def ordered_fault(
-    kind: str, point: str, harm: str, weight: float = 1.0, *, dies: bool = True
-) -> None:
+def ordered_fault(kind: str, point: str, harm: str, weight: float = 1.0) -> None:
     """Registers harm at a point as a kind of fault."""
-    FAULTS[kind] = Fault(
-        kind, Lane.PROCESS, lambda scene, _: ordered(scene, point, harm, dies=dies), weight
-    )
+    FAULTS[kind] = Fault(kind, Lane.PROCESS, lambda scene, _: ordered(scene, point, harm), weight)
 
 
 for at in ("before_lookup", "in_handler", "before_commit", "after_commit", "before_report"):
     ordered_fault(f"worker_killed_{at}", at, "kill", 2)
 ordered_fault("worker_segfault", "in_handler", "segfault")
-# The handler gets a MemoryError at the limit of the worker's address space.
-ordered_fault("worker_out_of_memory", "in_handler", "eat", dies=False)
 # Ended at its timeout.
 ordered_fault("worker_handler_hangs", "in_handler", "hang", 0.5)
 
 
 @fault(Lane.PROCESS)
+def worker_out_of_memory(scene: Scene, chance: random.Random) -> str:
+    """The handler gets a MemoryError at the limit of the worker's memory, as its run says then."""
+    found = scene.orders.give("in_handler", "eat").evidence(PATIENCE)
+    if found is None:
+        return ""
+
+    error = ""
+
+    def told() -> bool:
+        nonlocal error
+        error = error_of(scene, str(found["about"]))
+        return error.startswith("MemoryError")
+
+    return f"request {found['about']}: {error:.80}" if until(told, FAILED) else ""
+
+
+def error_of(scene: Scene, request: str) -> str:
+    """What a run of it failed with, the last one that did; "" also where nobody can say."""
+    try:
+        found = scene.place.query(
+            f"SELECT error FROM {scene.name}.attempts WHERE request_id = %(id)s"
+            " AND error IS NOT NULL ORDER BY run DESC LIMIT 1",
+            {"id": request},
+        )
+        found += scene.place.query(
+            f"SELECT error FROM {scene.name}.requests WHERE id = %(id)s AND error IS NOT NULL",
+            {"id": request},
+        )
+    except psycopg.OperationalError:  # another fault
+        return ""
+    return str(found[0][0]) if found else ""
+
+
+@fault(Lane.PROCESS)
 def worker_holds_the_gil(scene: Scene, chance: random.Random) -> str:
-    return ordered(scene, "in_handler", f"hold {chance.uniform(1, 3):.1f}", dies=False)
+    """Nothing else of its process runs meanwhile: it is over when the handler goes on."""
+    seconds = chance.uniform(1, 3)
+    found = scene.orders.give("in_handler", f"hold {seconds:.1f}").evidence(PATIENCE)
+    if found is None:
+        return ""
+    time.sleep(max(0.0, found["at"] + seconds - time.time()))  # how long it is held
+    return f"in_handler: pid {found['pid']} {found['about']} for {seconds:.1f} s"
 
 
 @fault(Lane.PROCESS)
@@ -80,29 +115,6 @@ def worker_stopped(scene: Scene, chance: random.Random) -> str:
     _, pid = found
     seconds = chance.choice((0.5, 2.0, 8.0))
     return held(pid, seconds)
-
-
-def held(pid: int, seconds: float) -> str:
-    """Stops a process in its tracks for so long, unless somebody kills it; what was seen."""
-    try:
-        os.kill(pid, signal.SIGSTOP)
-        stopped = until(lambda: is_stopped(pid), STOPPED_WITHIN)
-        ended = until(lambda: not runs(pid), seconds)
-        if not ended:
-            stopped &= is_stopped(pid)
-            os.kill(pid, signal.SIGCONT)
-    except ProcessLookupError:  # it ended by itself
-        return ""
-    how = ", killed meanwhile" if ended else ""
-    return f"pid {pid}, seen stopped, for {seconds:.1f} s{how}" if stopped else ""
-
-
-def is_stopped(pid: int) -> bool:
-    """Whether the system says that a signal has stopped it."""
-    try:
-        return psutil.Process(pid).status() == psutil.STATUS_STOPPED
-    except psutil.NoSuchProcess:
-        return False
 
 
 def maintenance_of(scene: Scene, chance: random.Random) -> tuple[ChaosMember, int] | None:

@@ -80,8 +80,7 @@ def decoded(data: bytes) -> Record:
     timestamp = int.from_bytes(data[:8], "little") & (2**63 - 1)
     fields = _fields(data[8:])
     key, value = next(fields, None), next(fields, None)
-    headers = [(name.decode(errors="replace"), next(fields, None))
-               for one in fields if (name := one or b"") is not None]  # fmt: skip
+    headers = [((name or b"").decode(errors="replace"), next(fields, None)) for name in fields]
     kind = _type_of(headers)
     return ("odd", 0, 7, timestamp or LATER, key, value, headers, kind, None)
 
@@ -107,11 +106,16 @@ def problems(record: Record, read: Read = reading._read) -> list[str]:
     `read` has nothing around it that makes what nobody thought of a malformed message.
     """
     try:
+        return _found(record, read)
+    except Exception as error:  # noqa: BLE001 - that is what is looked for
+        return [f"{type(error).__name__}: {error}"]
+
+
+def _found(record: Record, read: Read) -> list[str]:
+    try:
         found = read(record)
     except Malformed as error:
         return wrong_reason(error) + wrong_task(record, malformed=True)
-    except Exception as error:  # noqa: BLE001 - that is what is looked for
-        return [f"{type(error).__name__}: {error}"]
     headers = dict(record[6] or [])
     structured = (headers.get("content-type") or b"").lower().startswith(CLOUD.encode())
     wrong = wrong_names(found)

@@ -26,7 +26,8 @@ from processing.ipc.frames import LimitsFound, TypeBounds
 from tests.model import group, service_world
 from tests.model.group import BATCH
 from tests.model.member import Process
-from tests.model.pool_world import Job, SimWorker, Violation
+from tests.model.pool_rules import Violation
+from tests.model.pool_world import Job, SimWorker
 from tests.model.service_world import PATIENCE
 from tests.model.sim_journal import id_of
 

@@ -29,6 +29,7 @@ from processing.ipc.progress import Running
 from processing.pool.actions import Action, Send, Signal, Spawn
 from processing.pool.pool import Pool
 from processing.settings import PoolSettings
+from tests.model.pool_rules import Violation, at_rest, in_every_state
 
 KEYS = (None, b"a", b"b", b"c", b"d")
 KINDS = ("quick", "quick", "quick", "slow", "hangs")
@@ -39,10 +40,6 @@ TIMEOUT = 3.0
 AT_ONCE = 8
 """Things that a worker does in a round, once there are no faults any more."""
 NO_LIMITS = LimitsFound(0, None, {}, [])
-
-
-class Violation(AssertionError):
-    """An invariant does not hold."""
 
 
 @dataclass
@@ -458,7 +455,7 @@ class World:
         """Runs the schedule, then lets everything come to its end."""
         for _ in range(steps):
             self.step()
-            self.check()
+            in_every_state(self.pool)
         self.faults = False
         self.act(self.pool.limit(NO_LIMITS))
         self.pool.database(up=True)
@@ -468,7 +465,7 @@ class World:
             self.now += 0.05 if round_ % 4 else 0.5  # late enough to be recalled, or not
             self.turn()
             self.work_on()
-            self.check()
+            in_every_state(self.pool)
         self.settled()
 
     def step(self) -> None:
@@ -481,20 +478,9 @@ class World:
         else:
             self.work(self.rng.choice(list(self.workers.values())))
 
-    def check(self) -> None:
-        """What holds in every state."""
-        for worker in self.pool.workers.values():
-            if len(worker.chunks) > 2:
-                raise Violation(f"worker {worker.number} has {len(worker.chunks)} chunks")
-        if self.pool.in_hand < 0:
-            raise Violation(f"{self.pool.in_hand} in hand")
-
     def settled(self) -> None:
         """In the end everything has its effect once, or was given up."""
-        if self.pool.in_hand or len(self.pool.lanes):
-            raise Violation(f"{self.pool.in_hand} left in hand, {len(self.pool.lanes)} in lanes")
-        if self.pool.in_hand_bytes:
-            raise Violation(f"{self.pool.in_hand_bytes} bytes left in hand")
+        at_rest(self.pool)
         missing = self.submitted.keys() - self.journal - self.given_up
         if missing:
             raise Violation(f"never run: {sorted(missing)}")

@@ -19,7 +19,7 @@ from feedback.client.pending import StatusBefore, Submission, accepted
 from feedback.contract.states import FINAL, State
 from feedback.contract.times import moment
 from feedback.status.status import Status, StatusWrite
-from tests.model.pool_world import Violation
+from tests.model.pool_rules import Violation
 from tests.model.sim_journal import Journal
 from tests.model.sim_redis import Redis
 

@@ -35,7 +35,8 @@ from processing.settings import PoolSettings
 from tests.model import group, happenings, pool_world
 from tests.model.group import BATCH, PROTOCOLS
 from tests.model.member import Process
-from tests.model.pool_world import NO_LIMITS, SimWorker, Violation
+from tests.model.pool_rules import Violation, at_rest, in_every_state
+from tests.model.pool_world import NO_LIMITS, SimWorker
 from tests.model.producers import PATIENCE as SILENCES
 from tests.model.producers import Producers
 from tests.model.sim_journal import MERGES, Journal, Row, id_of
@@ -415,6 +416,7 @@ class World(group.World):
                 self.kill(process)
             if process.stopping and not instance.draining and self.drains(process):
                 instance.drain()
+            in_every_state(instance.pool)
 
     def drains(self, process: Process) -> bool:
         """Whether one that stops puts away what has not started."""
@@ -465,6 +467,8 @@ class World(group.World):
 
     def check_statuses(self) -> None:
         """Nothing contradicts the journal once all has come to its end."""
+        for process in filter(self.lives, self.processes):
+            at_rest(self.instances[process.number].pool)
         self.journal.check()
         self.redis.check()
         for name, answer in self.producers.answers.items():

@@ -40,7 +40,7 @@ from processing.handlers.retry_policy import RetryPolicy
 from processing.ipc.frames import WantRows
 from processing.worker.interruption import lost
 from processing.worker.retry_decision import decide
-from tests.model.pool_world import Violation
+from tests.model.pool_rules import Violation
 
 MERGES = "merges"
 """The type whose requests wait for newer ones of their reference."""

@@ -14,7 +14,7 @@ import orjson
 from feedback.contract.states import FINAL, State
 from feedback.status.replacement import replacement
 from feedback.status.status import StatusWrite
-from tests.model.pool_world import Violation
+from tests.model.pool_rules import Violation
 from tests.model.sim_journal import Journal
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -12,8 +13,9 @@ from feedback.contract.states import State
 from feedback.contract.times import moment
 from feedback.journal.coalescing import CoalescingDecision
 from feedback.status.status import StatusFields, StatusWrite
+from processing.pool.pool import Pool
 from tests.model import handover_world, service_world, sim_journal, sim_redis
-from tests.model.pool_world import Violation
+from tests.model.pool_rules import Violation
 from tests.model.service_world import World
 from tests.model.sim_journal import DONE, FAILED, HELD, MERGES, Row
 
@@ -48,6 +50,21 @@ def with_rows(*kinds: str, state: State = State.DONE) -> World:
 
 
 # What the product decides, decided otherwise
+
+
+@pytest.mark.parametrize("world", [World, handover_world.World])
+def test_what_a_pool_keeps_for_what_has_its_end(
+    monkeypatch: pytest.MonkeyPatch, world: Callable[[int], World]
+) -> None:
+    submit = Pool.submit
+
+    def too_much(pool: Pool, *given: Any) -> Any:
+        pool.in_hand_bytes += 1
+        return submit(pool, *given)
+
+    monkeypatch.setattr(Pool, "submit", too_much)
+    with pytest.raises(Violation, match="bytes left"):
+        _run(world)
 
 
 def test_older_and_newer_requests_that_both_wait(monkeypatch: pytest.MonkeyPatch) -> None:

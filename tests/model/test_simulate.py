@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.model import group, pool_world, service_world
+from tests.model import group, service_world
+from tests.model.pool_rules import Violation
 from tests.model.simulate import ROUND, Schedule
 from tests.model.tally import FAULTS, Tally
 
@@ -35,7 +36,7 @@ def test_a_killed_member_that_was_about_to_leave_holds_no_claim() -> None:
     assert not world.lives(process)
 
 
-@pytest.mark.parametrize("error", [pool_world.Violation, KeyError])
+@pytest.mark.parametrize("error", [Violation, KeyError])
 def test_whatever_is_raised_breaks_the_schedule(
     error: type[Exception], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -85,8 +85,6 @@ class Books:
 
     def unexplained(self) -> set[tuple[int, int]]:
         """Offsets never delivered that no killed process's commit, and no drop, accounts for."""
-        if self.dropped.total():
-            return set()
         lost: set[tuple[int, int]] = set()
         position: dict[int, int] = {}
         for commit in self.landed:
@@ -94,7 +92,8 @@ class Books:
             if instance_of(commit.metadata) in self.killed:
                 lost |= {(commit.partition, o) for o in range(before, commit.offset)}
             position[commit.partition] = commit.offset
-        return self.never - lost
+        left = self.never - lost
+        return left if len(left) > self.dropped.total() else set()
 
 
 def instance_of(metadata: str) -> str:

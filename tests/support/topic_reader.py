@@ -23,6 +23,7 @@ def messages(stack: Stack, topic: str, partitions: int = 1) -> list[Message]:
             if len(found) >= sum(ends.values()):
                 break
             found += [m for m in consumer.consume(1000, 0.1) if m.error() is None]
+        assert len(found) >= sum(ends.values()), f"{len(found)} of {ends} read in a minute"
         return found
     finally:
         consumer.close()

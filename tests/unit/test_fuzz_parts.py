@@ -105,6 +105,16 @@ def test_what_nobody_thought_of_is_seen() -> None:
     assert problems(decoded(encoded(RIGHT)), fails) == ["KeyError: 'ce_time'"]
 
 
+def test_an_id_that_is_no_text_and_is_taken_for_one_is_seen() -> None:
+    headers = [("ce_id", b"\xff"), ("ce_type", b"pure")]
+
+    def takes(one: Record) -> Envelope:
+        return replace(reading._read(decoded(encoded(RIGHT))), offset=one[2])
+
+    [wrong] = problems(decoded(encoded(replace(RIGHT, headers=headers))), takes)
+    assert wrong.startswith("UnicodeDecodeError")
+
+
 def test_whoever_refuses_what_a_worker_takes_is_seen() -> None:
     def refuses(_record: Record) -> Envelope:
         raise Malformed("no", "r-1")

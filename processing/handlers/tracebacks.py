@@ -29,6 +29,10 @@ class Tracebacks:
             for one, _ in self._of:
                 BaseException.with_traceback(one, None)
 
+    def forget(self) -> None:
+        """They were shown for the last time: what handlers had in their variables is free."""
+        self._of = []
+
 
 def let_go(error: BaseException) -> None:
     """Of an exception that was caught, and is handed on no more, nothing keeps the frames."""

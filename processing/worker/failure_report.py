@@ -40,6 +40,10 @@ class FailureReport:
                 )  # fmt: skip
                 if self._app.reports_errors:
                     self._report(task, cause, chunk)
+        for task in chunk.tally.failed:
+            if task.outcome is not None and task.outcome.raised is not None:
+                # Else they stay until the collector comes by, and an idle worker has no use for it.
+                task.outcome.raised.forget()
         self._log.flush()
 
     def _report(self, task: Task, cause: BaseException, chunk: ChunkRun) -> None:

@@ -239,7 +239,7 @@ class World:
         token, number = request.action.metadata, request.process.number
         self.say("the commit {} of {}: {}", token, number, error)
         if request.answered:
-            self.happened["a commit arrives whose answer nobody waits for"] += 1
+            self.happened["a commit arrives whose sender has given up"] += not request.last_word
         elif error is not None:
             self.happened[f"error {error}"] += 1
         if error is None:
@@ -357,7 +357,7 @@ class World:
         self.happened["last words"] += 1
         self.say("{} says its last word {}, {}", process.number, word.offsets, word.marks)
         self.happened["last words of who has lost a connection"] += process.leaving
-        request = Request(process, process.member, process.generation, word, answered=True)
+        request = Request(process, process.member, process.generation, word, True, last_word=True)
         self.requests.append(request)
         if self.random.random() < 0.5:
             self.land(request)

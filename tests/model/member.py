@@ -41,6 +41,8 @@ class Request:
     action: SendCommit
     answered: bool = False
     """Nobody waits for this copy's answer any more."""
+    last_word: bool = False
+    """Nobody ever did: it is what a member says as it lets partitions go."""
 
 
 @dataclass

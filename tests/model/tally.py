@@ -12,11 +12,12 @@ from tests.support.published import version
 FAULTS = frozenset(
     {
         *("a COMMIT is unclear", "a claim's answer is lost", "a clock jumps"),
-        *("a commit arrives whose answer nobody waits for", "a member is frozen"),
+        *("a commit arrives whose sender has given up", "a member is frozen"),
         *("a connection breaks with a commit on it", "a member is killed", "a member is stopped"),
         *("a member joins", "a rebalance without a cause", "a transaction is lost"),
         *("a worker dies", "an open commit is given up", "another number of workers"),
-        *("a request is late: SIGTERM", "a request is late: SIGKILL"),
+        *("the maintenance process renews no leases", "a recall while a record is read"),
+        "others may be at it",
         *("committed offsets cannot be read", "members are put out", "no worker starts"),
         *("nobody can say where to begin", "other limits", "a status is lost", "Redis is flushed"),
         *("Redis is restored from before", "Redis is away"),

@@ -16,8 +16,6 @@ def do(harm: str) -> None:
             time.sleep(60)
         case ["segfault"]:
             ctypes.string_at(0)
-        case ["stop"]:
-            os.kill(os.getpid(), signal.SIGSTOP)
         case ["eat"]:
             kept = []
             while True:

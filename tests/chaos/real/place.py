@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import random
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
@@ -162,8 +163,12 @@ def _with_port(url: str, port: int) -> str:
 
 
 def _ports() -> int:
-    """A number so that, with one digit added, it and the next one are free ports."""
-    for base in range(2300, 3190, 2):
+    """A number so that, with one digit added, it and the next one are free ports.
+
+    Any such number: another run may be looking for its own.
+    """
+    bases = range(2300, 3190, 2)
+    for base in random.sample(bases, len(bases)):
         if all(port_is_free(base * 10 + n) and port_is_free(base * 10 + 10 + n) for n in range(4)):
             return base
     raise AssertionError("no free ports")

@@ -21,6 +21,8 @@ class Landed(NamedTuple):
     partition: int
     offset: int
     metadata: str
+    at: float = 0.0
+    """When, by the broker's clock, in seconds since the epoch."""
 
 
 def commit_as_others(
@@ -74,7 +76,7 @@ def _read(consumer: Consumer, group: str, topic: str) -> list[Landed]:
                 raise AssertionError(message.error())
             commit = _parse(message.key() or b"", message.value(), group, topic)
             if commit is not None:
-                found.append(commit)
+                found.append(commit._replace(at=message.timestamp()[1] / 1000))
         positions = consumer.position([TopicPartition(OFFSETS_TOPIC, p) for p in left])
         left = {p.partition for p in positions if p.offset < ends[p.partition]}
     return found

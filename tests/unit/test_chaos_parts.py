@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.chaos.real.books import FORGOT, FORGOTTEN, REFUSED, UNHEARD, UNKNOWN, balance
+from tests.chaos.real.books import balance
 from tests.chaos.real.campaign import MATRIX, options_of, parser_of, plans
-from tests.chaos.real.checks import CHECKS, kept_order, lost_alone
+from tests.chaos.real.checks import CHECKS, kept_order
 from tests.chaos.real.facts import Effect, Entry, Facts, Status
 from tests.chaos.real.faults import Struck
 from tests.chaos.real.gateway_facts import GatewayFacts
@@ -110,6 +110,14 @@ def token_of_another(facts: Facts) -> None:
     facts.commits = [Landed(0, 4, "1;other-1;")]
 
 
+def before_its_commit(facts: Facts) -> None:
+    facts.entries[0] = facts.entries[0]._replace(clock=4.9)
+
+
+def not_read(facts: Facts) -> None:
+    facts.unread.append("partition 0: finished up to 3, committed up to 4, of 4")
+
+
 def back(facts: Facts) -> None:
     facts.commits.append(Landed(0, 1, "1;me-2;"))
 
@@ -151,19 +159,6 @@ def orphan(facts: Facts) -> None:
 def refused_for_one_connection(facts: Facts) -> None:
     facts.struck.append(Struck("database_backend_ended_idle", 100.0, 100.1, "1 of them"))
     facts.ledger.refusals.append((100.5, "a", "failed/database_unavailable"))
-
-
-def letter_missing(facts: Facts) -> None:
-    facts.letters.clear()
-
-
-def first_copy_without_a_trace(facts: Facts) -> None:
-    facts.ledger.items["c"] = Item("c", Kind.REQUEST, "move", b"k", b"{}", [], 3)
-    facts.ledger.copies.append(Copy("c", Kind.REQUEST, 0, 0, 0, 0.0))
-
-
-def copy_without_a_trace(facts: Facts) -> None:
-    facts.ledger.copies.append(Copy("a", Kind.REQUEST, 1, 0, 0, 0.0))
 
 
 def orders_of(facts: Facts) -> OrderFacts:
@@ -232,7 +227,9 @@ WRONG: list[tuple[str, Callable[[Facts], None]]] = [
     ("done is an effect", no_effect),
     ("done is an effect", failed_for_good),
     ("confirmed first", token_of_another),
+    ("confirmed first", before_its_commit),
     ("offsets never go back", back),
+    ("everything was read to its end", not_read),
     ("order of a lane", disorder),
     ("statuses agree with the journal", status_that_lies),
     ("statuses agree with the journal", waiting_without_a_row),
@@ -283,97 +280,6 @@ def test_each_check_sees_what_is_wrong(check: str, spoil: Callable[[Facts], None
     assert CHECKS[check](facts) != []
 
 
-@pytest.mark.parametrize(
-    "spoil", [letter_missing, first_copy_without_a_trace, copy_without_a_trace]
-)
-def test_a_message_without_a_trace_is_unexplained_unless_its_taker_was_killed(
-    spoil: Callable[[Facts], None],
-) -> None:
-    facts = right()
-    facts.how["me"] = "alive"
-    spoil(facts)
-    assert len(balance(facts).unexplained) == 1
-    facts.how["me"] = "killed"
-    books = balance(facts)
-    assert books.unexplained == []
-    assert bool(CHECKS["kills and stops lose nothing"](facts)) == (
-        spoil is not copy_without_a_trace
-    )
-    assert (books.lost_later + books.lost + books.lost_bad)["main process killed"] == 1
-
-
-def test_a_copy_that_was_read_again_needs_no_other_trace_where_its_id_has_a_row() -> None:
-    facts = right()
-    facts.how["me"] = "alive"
-    copy_without_a_trace(facts)
-    facts.read_again.append((0, 0, 4))
-    assert balance(facts).answered_again == 1
-    assert CHECKS["every copy is accounted for"](facts) == []
-
-
-def test_a_copy_that_failed_as_it_may_have_run_is_one_run_of_its_row() -> None:
-    """A later copy ran, and has the row: of the first one its number is left."""
-    facts = right()
-    facts.how["me"] = "alive"
-    copy_without_a_trace(facts)
-    facts.ledger.items["a"] = Item("a", Kind.REQUEST, "once", b"k", b"{}", [], 1)
-    assert len(balance(facts).unexplained) == 1
-    facts.rows["a"] = facts.rows["a"]._replace(run=2)
-    books = balance(facts)
-    assert (books.ended, books.unexplained) == (1, [])
-
-
-def away(facts: Facts) -> None:
-    """A resend of what is done, and the first copy of a request, while the database is away."""
-    facts.how["me"] = "alive"
-    first_copy_without_a_trace(facts)
-    copy_without_a_trace(facts)
-    copy_without_a_trace(facts)
-    for copy in facts.ledger.copies[-3:]:
-        copy.at = 101.0
-    facts.struck.append(Struck("database_unreachable", 100.0, 102.0, "5 connections"))
-
-
-def test_a_copy_is_refused_only_where_somebody_was_told_so_once_for_each() -> None:
-    facts = right()
-    away(facts)
-    assert len(balance(facts).unexplained) == 3
-    facts.heard.take(b'a {"v":"000019","state":"failed","code":"database_unavailable"}')
-    facts.heard.take(b'a {"v":"000019","state":"done","code":"ok"}\nb broken')
-    facts.ledger.refusals.append((101.5, "c", "failed/database_unavailable"))
-    books = balance(facts)
-    assert len(books.unexplained) == 1
-    assert (books.lost, books.lost_later) == ({REFUSED: 1}, {REFUSED: 1, UNKNOWN: 1})
-    facts.heard.take(b'a {"v":"000019","state":"failed","code":"database_unavailable"}')
-    assert balance(facts).unexplained == []
-
-
-@pytest.mark.parametrize("kind", ["nobody listens", "maintenance_killed"])
-def test_what_is_refused_when_nobody_can_hear_of_it_is_a_cause_of_its_own(kind: str) -> None:
-    facts = right()
-    away(facts)
-    facts.heard.deaf.append((50.0, 60.0))
-    facts.struck.append(Struck("maintenance_killed", 50.0, 60.0, "pid 7"))
-    assert len(balance(facts).unexplained) == 3
-    if kind == "nobody listens":
-        facts.heard.deaf.append((101.0, 102.0))
-    else:
-        facts.struck.append(Struck(kind, 101.0, 102.0, "pid 7"))
-    books = balance(facts)
-    assert (books.unexplained, books.lost) == ([], {UNHEARD: 1})
-
-
-def test_what_the_database_has_forgotten_is_a_cause_only_near_its_promotion() -> None:
-    facts = right()
-    away(facts)
-    facts.struck[-1] = Struck(FORGOTTEN, 100.0, 102.0, "3 answered requests had no row")
-    facts.ledger.copies[-1].at = 10.0
-    assert balance(facts).lost_later == {FORGOT: 1, UNKNOWN: 1}
-    facts.how["me"] = "killed"
-    books = balance(facts)
-    assert (books.lost, books.lost_later) == ({FORGOT: 1}, {FORGOT: 1, "main process killed": 1})
-
-
 def overtaken(facts: Facts) -> None:
     """The second one ran elsewhere, before the first."""
     facts.effects = [facts.effects[1]._replace(main=OTHER), facts.effects[0]]
@@ -390,15 +296,6 @@ def test_only_what_was_in_flight_at_a_kill_may_be_out_of_order_across_instances(
     facts.effects.append(Effect(5, "c", "k", 3, "move", 0, 3, OTHER))
     facts.entries.append(Entry("c", 0, 3, OTHER, 12))
     assert len(kept_order(facts)[0]) == 1  # it lived on
-
-
-def test_lost_connections_are_counted_that_were_judged_alone() -> None:
-    facts = right()
-    facts.struck.append(Struck("database_backend_ended_idle", 100.0, 100.1, "1 of them"))
-    facts.struck.append(Struck("database_backend_ended_idle", 200.0, 200.1, ""))
-    assert len(lost_alone(facts)) == 1
-    facts.struck.append(Struck("worker_killed", 91.0, 95.0, "pid 7"))
-    assert lost_alone(facts) == []
 
 
 # Processes

@@ -39,7 +39,8 @@ clock.follow()
 def enter(request: Request[Any]) -> None:
     """Notes the entry, and does the harm that was ordered, if any was."""
     where = f"{request.partition}\t{request.offset}\t{os.getppid()}\t{os.getpid()}"
-    os.write(ENTRIES, f"{request.id}\t{where}\t{time.time()}\n".encode())
+    # One clock is the machine's for good, the other one may be made to jump.
+    os.write(ENTRIES, f"{request.id}\t{where}\t{time.monotonic()}\t{time.time()}\n".encode())
     if (harm := OBEDIENCE.take("in_handler", request.id)) is not None:
         harms.do(harm)
 

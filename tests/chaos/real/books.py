@@ -5,11 +5,13 @@ from __future__ import annotations
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from dataclasses import dataclass, field
+from math import inf
 
 from tests.chaos.real.facts import Facts, Spot
 from tests.chaos.real.faults import Struck
 from tests.chaos.real.producer import Copy
 from tests.chaos.real.traffic import CHECKED, NOT_AGAIN, Kind
+from tests.chaos.real.witness import WITHOUT_ROW
 from tests.support.storm import instance_of
 
 CAUSES = {"killed": "main process killed", "stopped": "instance stopped"}
@@ -20,6 +22,9 @@ FORGOTTEN = "database_forgets_commits"
 """The fault in which a database comes back without its last transactions."""
 FORGOT = "forgotten by the database after its commit"
 UNKNOWN = "no cause is known"
+REFUSALS = frozenset(f"failed/{code}" for code in WITHOUT_ROW)
+"""What a producer is told of a copy that was refused. Any other end stands in a row."""
+IN_DOUBT = "in_doubt"
 TELLERS_DIE = {"main_killed", "members_storm", "maintenance_killed", "maintenance_stopped"}
 """Faults that end a maintenance process, which tells refusals, or keep it from telling them."""
 IN_HAND, COMING_BACK = 10.0, 5.0
@@ -29,7 +34,8 @@ again."""
 
 @dataclass
 class Books:
-    """I11: sends = executed + answered + settled + ended + dead letters + lost for a cause."""
+    """I11: sends = executed + answered (at once or when read again) + settled + ended + dead
+    letters + lost for a cause."""
 
     sent: int = 0
     executed: int = 0
@@ -37,7 +43,7 @@ class Books:
     """From the journal: nothing ran."""
     settled: int = 0
     """Copies that may have had a call outside looked for while its row was settled otherwise: no
-    entry, no resend."""
+    entry, no resend. One of each request that is known to have been in doubt."""
     ended: int = 0
     """Copies that `failed` as they may have run, before a later one ran: the row is that one's."""
     answered_again: int = 0
@@ -57,6 +63,7 @@ def balance(facts: Facts) -> Books:
     books = Books(sent=len(facts.ledger.copies))
     takers = Takers(facts)
     refusals = Refusals(facts)
+    doubted = set(doubts(facts))
     ran = runs_with_a_trace(facts)
     for name, copies in _without_a_trace(facts, books, takers, refusals).items():
         row = facts.rows.get(name)
@@ -71,13 +78,13 @@ def balance(facts: Facts) -> Books:
             answered += ended
         # Those that have a known cause of loss count as lost first.
         copies.sort(key=lambda c: not takers.cause((c.partition, c.offset)))
-        left = copies[: len(copies) - answered]
-        if left and facts.ledger.items[name].type in CHECKED:
-            books.settled += 1
-            left.pop()
-        for copy in left:
+        for copy in copies[: len(copies) - answered]:
             cause = refusals.take(copy) or forgotten(facts, copy)
             cause = cause or takers.cause((copy.partition, copy.offset))
+            if not cause and name in doubted and facts.ledger.items[name].type in CHECKED:
+                doubted.remove(name)
+                books.settled += 1
+                continue
             (books.lost_later if copy.number else books.lost)[cause or UNKNOWN] += 1
             if not cause:
                 books.unexplained.append(f"{name} at {copy.partition}/{copy.offset}")
@@ -116,6 +123,24 @@ def runs_with_a_trace(facts: Facts) -> Counter[str]:
     return Counter(name for name, *_ in seen)
 
 
+def doubts(facts: Facts) -> dict[str, float]:
+    """Requests that were in doubt at some time, and since when that is known.
+
+    The producer or a witness was told so, the answer to the call was lost, or the row says so.
+    """
+    since = {name: inf for name, row in facts.rows.items() if row.state == IN_DOUBT}
+    since |= dict.fromkeys(facts.lost_answers, inf)
+    told = [(at, name) for at, name, end in facts.ledger.refusals if end.startswith(IN_DOUBT)]
+    told += [
+        (facts.ledger.ended_at.get(name, inf), name)
+        for name, (state, _) in facts.ledger.ends.items() if state == IN_DOUBT
+    ]  # fmt: skip
+    told += [(at, name) for name, at in facts.heard.doubted.items()]
+    for at, name in told:
+        since[name] = min(at, since.get(name, inf))
+    return since
+
+
 def _was_read_again(facts: Facts, copy: Copy) -> bool:
     return any(
         partition == copy.partition and mark <= copy.offset < committed
@@ -131,8 +156,9 @@ class Refusals:
 
     def __init__(self, facts: Facts) -> None:
         self._left = Counter(facts.heard.refused)
-        for _, name, _ in facts.ledger.refusals:
-            self._left[name] = max(1, self._left[name])
+        for _, name, end in facts.ledger.refusals:
+            if end in REFUSALS:
+                self._left[name] = max(1, self._left[name])
         latency = sorted(answered - first for first, answered in facts.ledger.answered)
         longest = max(IN_HAND, latency[int(0.99 * len(latency))] if latency else 0.0)
         self._unheard = [
@@ -180,10 +206,11 @@ class Takers:
                 self._names[commit.partition].append(instance_of(commit.metadata))
 
     def cause(self, spot: Spot) -> str:
-        """Why what lay there may have been lost; "" where nothing is known."""
+        """Why what lay there may have been lost; "" where nothing is known, or nobody has taken
+        it."""
         partition, offset = spot
         at = bisect_right(self._ends[partition], offset)
         if at >= len(self._ends[partition]):
-            return "not committed"
+            return ""
         how = self._how.get(self._names[partition][at], "")
         return CAUSES.get(how, "")

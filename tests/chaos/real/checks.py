@@ -1,6 +1,7 @@
-"""What must hold after an episode: the invariants of docs/design.md, as functions of facts. Pure.
+"""What must hold after an episode, as functions of facts. Pure.
 
-Each returns what breaks it, in words; `Books` are the figures beside.
+The invariants I1-I11 and which check is for which stand in docs/reliability/README.md. Each check
+returns what breaks it, in words; `Books` are the figures beside.
 """
 
 from __future__ import annotations
@@ -8,28 +9,19 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Callable
 
-from tests.chaos.real.books import CAUSES, IN_HAND, balance
+from tests.chaos.real.books import CAUSES, balance
+from tests.chaos.real.commit_checks import confirmed_first, never_backwards
+from tests.chaos.real.connection_checks import one_connection_is_no_outage
 from tests.chaos.real.entry_checks import (
     calls_are_entered_once,
     not_entered_again,
     nothing_is_entered_after_its_end,
 )
 from tests.chaos.real.facts import Effect, Facts
-from tests.chaos.real.faults import Struck
 from tests.chaos.real.gateway_checks import gateway_answers_agree
 from tests.chaos.real.order_checks import committed_orders_run_once, orders_are_answered_once
 from tests.chaos.real.status_checks import final_statuses_stay, statuses_agree
-from tests.chaos.real.traffic import EFFECTS, Item, Kind
-from tests.support.storm import instance_of
-
-ONE_CONNECTION = {
-    "database_backend_ended_idle",
-    "database_backend_ended_busy",
-    "database_commit_reply_lost",
-}
-"""Faults that cost one worker its connection, and nobody else anything."""
-IN_ORDER = {"move", "batch"}
-"""Types that run once each, in the order in which they were sent."""
+from tests.chaos.real.traffic import EFFECTS, IN_ORDER, Item, Kind
 
 
 def effects_of_ids(facts: Facts) -> Counter[str]:
@@ -71,41 +63,6 @@ def done_is_effect(facts: Facts) -> list[str]:
         if (row.state == "done") != (effects[name] > 0):
             wrong.append(f"{item.type} {name}: {row.state}/{row.code} with {effects[name]} effects")
     wrong += [f"an effect of {name} and no row" for name in effects if name not in facts.rows]
-    return wrong
-
-
-def confirmed_first(facts: Facts) -> list[str]:
-    """I5: what ran lies below a committed offset that carries the token of the one who took it."""
-    top: dict[tuple[int, str], int] = defaultdict(int)
-    stopped = {name for name, how in facts.how.items() if how == "stopped"}
-    for commit in facts.commits:
-        key = (commit.partition, instance_of(commit.metadata))
-        top[key] = max(top[key], commit.offset)
-    best: dict[int, int] = defaultdict(int)
-    for (partition, name), offset in top.items():
-        if name in stopped:  # it may have handed over what it had not started
-            best[partition] = max(best[partition], offset)
-    times = Counter(entry.id for entry in facts.entries)
-    wrong = []
-    for entry in facts.entries:
-        item = facts.ledger.items.get(entry.id)
-        if item is None or item.type not in IN_ORDER or times[entry.id] > 1:
-            continue
-        own = top[entry.partition, facts.names.get(entry.main, "")]
-        if max(own, best[entry.partition]) <= entry.offset:
-            wrong.append(f"{entry.id} at {entry.partition}/{entry.offset} ran without its token")
-    return wrong
-
-
-def never_backwards(facts: Facts) -> list[str]:
-    """I6: no instance puts its own offset back."""
-    last: dict[tuple[int, str], int] = {}
-    wrong = []
-    for commit in facts.commits:
-        key = (commit.partition, instance_of(commit.metadata))
-        if commit.offset < last.get(key, 0):
-            wrong.append(f"partition {key[0]}: {last[key]} to {commit.offset} by {key[1]}")
-        last[key] = commit.offset
     return wrong
 
 
@@ -163,37 +120,23 @@ def kills_lose_nothing(facts: Facts) -> list[str]:
     books = balance(facts)
     return [
         f"{n} {what} lost: {cause}"
-        for what, lost in (("requests", books.lost), ("bad messages", books.lost_bad))
+        for what, lost in (
+            ("requests", books.lost), ("copies", books.lost_later),
+            ("bad messages", books.lost_bad),
+        )
         for cause, n in lost.items()
         if cause in CAUSES.values()
-    ]
+    ]  # fmt: skip
+
+
+def everything_is_read(facts: Facts) -> list[str]:
+    """In the end the group has committed and finished all that its topic has."""
+    return list(facts.unread)
 
 
 def nothing_left(facts: Facts) -> list[str]:
     """I10: no process and no open transaction after the end; nobody ended by itself."""
     return [*facts.left, *facts.ended_by_itself]
-
-
-def one_connection_is_no_outage(facts: Facts) -> list[str]:
-    """Where one worker lost its connection, and nothing else struck, nobody was refused."""
-    return [
-        f"{name} refused during {struck.kind}"
-        for struck in lost_alone(facts)
-        for at, name, what in facts.ledger.refusals
-        if what == "failed/database_unavailable" and struck.began < at < struck.ended + 1
-    ]
-
-
-def lost_alone(facts: Facts) -> list[Struck]:
-    """Lost connections with no fault of another kind from `IN_HAND` before until a second after."""
-    return [
-        one for one in facts.struck
-        if one.kind in ONE_CONNECTION and one.evidence and not any(
-            s.kind not in ONE_CONNECTION
-            and s.began < one.ended + 1 and s.ended > one.began - IN_HAND
-            for s in facts.struck
-        )
-    ]  # fmt: skip
 
 
 CHECKS: dict[str, Callable[[Facts], list[str]]] = {
@@ -209,6 +152,7 @@ CHECKS: dict[str, Callable[[Facts], list[str]]] = {
     "what may have run is not entered again": not_entered_again,
     "calls outside are entered once": calls_are_entered_once,
     "what is done is not entered again": nothing_is_entered_after_its_end,
+    "everything was read to its end": everything_is_read,
     "nothing left behind": nothing_left,
     "one lost connection refuses nobody": one_connection_is_no_outage,
     "kills and stops lose nothing": kills_lose_nothing,

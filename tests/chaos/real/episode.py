@@ -9,8 +9,8 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import psutil
 
@@ -33,17 +33,18 @@ from tests.chaos.real.facts import (
     entries_of,
     failed_runs_of,
     letters_of,
-    read_to_the_end,
     rows_of,
     size_of,
     statuses_of,
+    unread_of,
 )
 from tests.chaos.real.faults import FAULTS, Lane, LaneRunner, Scene, Struck
 from tests.chaos.real.gateway_side import GatewaySide
-from tests.chaos.real.members import CODES, ROOT, Members, until
+from tests.chaos.real.members import ROOT, Members, until
 from tests.chaos.real.orders import Orders
 from tests.chaos.real.outbox_side import OutboxSide
 from tests.chaos.real.outside import Outside
+from tests.chaos.real.pickled import Pickled
 from tests.chaos.real.place import Place
 from tests.chaos.real.producer import ChaosProducer
 from tests.chaos.real.resources import Sample, Watch
@@ -110,7 +111,7 @@ class EpisodePlan:
 
 
 @dataclass
-class Outcome:
+class Outcome(Pickled):
     """What came of an episode."""
 
     plan: EpisodePlan
@@ -130,28 +131,18 @@ class Outcome:
     """What does not hold, by check, once it has been judged."""
 
 
-class Beside(Protocol):
-    """Something that is at work beside an episode."""
-
-    def end(self) -> None: ...
-
-
-class Nothing:
-    """Nothing beside it."""
-
-    def __init__(self, members: Members) -> None:
-        """Looks at nobody."""
-
-    def end(self) -> None:
-        """Has nothing to end."""
+def lead() -> float:
+    """Seconds by which the time of day is ahead of the clock that nobody can set."""
+    return time.time() - time.monotonic()
 
 
 class Episode:
     """Runs a plan at a place."""
 
     def __init__(
-        self, place: Place, plan: EpisodePlan, beside: Callable[[Members], Beside] = Nothing
-    ) -> None:
+        self, place: Place, plan: EpisodePlan,
+        beside: Callable[[Members], AbstractContextManager[object]] = lambda _: nullcontext(),
+    ) -> None:  # fmt: skip
         """`beside`: is at work as long as the members are."""
         self._place, self._plan, self._beside = place, plan, beside
         self._folder = place.folder / plan.name
@@ -194,12 +185,11 @@ class Episode:
                 place.redis_port, channel_of(plan.name), channels_of_clients(plan.name),
                 lambda: size_of(self._entries),
             )  # fmt: skip
-            beside = self._beside(members)
             try:
-                return self._run(members, producer, sides, watch, outside, witness)
+                with self._beside(members):
+                    return self._run(members, producer, sides, watch, outside, witness)
             finally:
                 sides.end()
-                beside.end()
                 witness.end()
                 for member in members.alive:
                     member.kill()
@@ -210,7 +200,7 @@ class Episode:
         self, members: Members, producer: ChaosProducer, sides: Sides, watch: Watch,
         outside: Outside, witness: Witness,
     ) -> Outcome:  # fmt: skip
-        plan, place = self._plan, self._place
+        plan, place, lead_before = self._plan, self._place, lead()
         for n in range(plan.instances):
             members.start(**(plan.own_settings[n] if n < len(plan.own_settings) else {}))
         assert until(lambda: len(members.serving) == plan.instances, 90), "no instance serves"
@@ -234,20 +224,22 @@ class Episode:
         while len(members.serving) < plan.instances and members.start():
             until(lambda: len(members.serving) >= plan.instances, 40)
         until(lambda: self._settled(producer, sides), SETTLING)
-        until(lambda: read_to_the_end(place, plan.name), REST)
-        how = {m.name: m.how for m in members.all}
+        until(lambda: not unread_of(place, plan.name), REST)
         facts = Facts(
             ledger=producer.ledger, ordering=plan.ordering, rows={}, letters=[], effects=[],
-            charges=outside.charges, entries=[], commits=[], statuses={}, names={}, how=how,
-            struck=struck, heard=witness.heard,
+            charges=outside.charges, entries=[], commits=[], statuses={}, names={},
+            how={m.name: m.how for m in members.all}, struck=struck, heard=witness.heard,
+            unread=unread_of(place, plan.name), lost_answers=outside.lost,
+            stopped_at={m.name: m.stopped_at for m in members.all if m.how == "stopped"},
+            lead=max(lead_before, lead()),  # where somebody has set it: entries are late then
         )  # fmt: skip
         producer.end()
         if producer.ledger.unplaced:
             find_places(producer.ledger, all_messages(place.kafka, plan.name))
         sides.finish(facts)
-        last = [member.stop() for member in members.alive]
+        for member in members.alive:
+            member.stop()
         facts.ended_by_itself += members.unexpected_ends()
-        facts.ended_by_itself += [f"exit code {code}" for code in last if code not in CODES]
         codes = [m.process.returncode for m in members.all if m.how == "stopped"]
         self._gather(facts, members)
         if producer.trouble is not None:

@@ -15,6 +15,7 @@ from tests.chaos.real.coordinator import committed
 from tests.chaos.real.faults import Struck
 from tests.chaos.real.gateway_facts import GatewayFacts
 from tests.chaos.real.order_facts import OrderFacts
+from tests.chaos.real.pickled import Pickled
 from tests.chaos.real.place import Place
 from tests.chaos.real.producer import SendLedger
 from tests.chaos.real.witness import WITHOUT_ROW, Heard
@@ -62,6 +63,8 @@ class Entry(NamedTuple):
     worker: int
     at: int = 0
     """Bytes of the log before it."""
+    clock: float = 0.0
+    """When, by the clock of the machine that nobody can set."""
 
 
 class Status(NamedTuple):
@@ -75,7 +78,7 @@ class Status(NamedTuple):
 
 
 @dataclass
-class Facts:
+class Facts(Pickled):
     """All that the checks look at."""
 
     ledger: SendLedger
@@ -106,6 +109,14 @@ class Facts:
     left: list[str] = field(default_factory=list)
     """Processes and transactions that were there after the end."""
     ended_by_itself: list[str] = field(default_factory=list)
+    unread: list[str] = field(default_factory=list)
+    """What the group had not finished of its topic in the end, in words."""
+    lost_answers: set[str] = field(default_factory=set)
+    """Requests whose call outside was made, and its answer lost."""
+    stopped_at: dict[str, float] = field(default_factory=dict)
+    """When each instance that was told to stop was told so, by the same clock as entries."""
+    lead: float = 0.0
+    """Seconds by which the time of day, which commits have, is ahead of that clock."""
 
 
 def rows_of(place: Place, schema: str) -> dict[str, Row]:
@@ -143,8 +154,8 @@ def entries_of(log: Path) -> list[Entry]:
     found, at = [], 0
     for line in log.read_bytes().splitlines(keepends=True) if log.exists() else []:
         p = line.decode().split("\t")
-        if len(p) == 6:
-            found.append(Entry(p[0], int(p[1]), int(p[2]), int(p[3]), int(p[4]), at))
+        if len(p) == 7:
+            found.append(Entry(p[0], int(p[1]), int(p[2]), int(p[3]), int(p[4]), at, float(p[5])))
         at += len(line)
     return found
 
@@ -165,20 +176,22 @@ def statuses_of(place: Place, prefix: str, ids: list[str]) -> dict[str, Status]:
     return found
 
 
-def read_to_the_end(place: Place, name: str) -> bool:
-    """Whether the group has committed and finished all that its topic has: its marks say so."""
+def unread_of(place: Place, name: str) -> list[str]:
+    """What the group has not committed and finished of its topic, as its marks say; in words."""
     try:
         topic = place.admin.list_topics(name, timeout=10).topics[name]
         spots = [TopicPartition(name, partition) for partition in topic.partitions]
         told = committed(place.stack.kafka, name, spots)
         asked = place.admin.list_offsets({spot: OffsetSpec.latest() for spot in spots})
         ends = {spot.partition: result.result(10).offset for spot, result in asked.items()}
-    except (KafkaException, TimeoutError):
-        return False
-    return all(
-        ends[spot.partition] == 0 or ends[spot.partition] == spot.offset == mark_of(spot.metadata)
+    except (KafkaException, TimeoutError) as error:
+        return [f"nobody says how far it is: {error!r:.150}"]
+    return [
+        f"partition {spot.partition}: finished up to {mark_of(spot.metadata)}, committed up to"
+        f" {spot.offset}, of {end}"
         for spot in told
-    )
+        if (end := ends[spot.partition]) and not end == spot.offset == mark_of(spot.metadata)
+    ]
 
 
 def mark_of(metadata: str | None) -> int:

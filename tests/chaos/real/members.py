@@ -31,7 +31,8 @@ class ChaosMember:
     def __init__(self, number: int, environment: dict[str, str], folder: Path) -> None:
         self.number = number
         self.log = folder / f"instance-{number}.log"
-        self.began, self.ended = time.time(), 0.0
+        self.stopped_at = 0.0
+        """When it was told to stop, by the clock that nobody can set."""
         self.how = ""
         """`killed` or `stopped`, once somebody has done it."""
         self.allowed = CODES
@@ -101,21 +102,18 @@ class ChaosMember:
         self.how = "killed"
         self.process.kill()
         self.process.wait(30)
-        self.ended = time.time()
 
     def stop(self, timeout: float = 60) -> int:
         """Its exit code. Raises AssertionError, and kills it, where it does not end."""
-        self.how = "stopped"
+        self.how, self.stopped_at = "stopped", time.monotonic()
         self.process.send_signal(signal.SIGTERM)
         try:
-            code = self.process.wait(timeout)
+            return self.process.wait(timeout)
         except subprocess.TimeoutExpired:
             self.kill()
             raise AssertionError(
                 f"instance {self.number} was told to stop and did not within {timeout:g} s"
             ) from None
-        self.ended = time.time()
-        return code
 
     def wrong_end(self) -> str:
         """What is wrong with how it ended; "" where nothing is, or it lives."""

@@ -18,7 +18,7 @@ class Outside:
     def __init__(self, seed: int, lose: float) -> None:
         self.charges: Counter[str] = Counter()
         self.lost: set[str] = set()
-        """Charges whose answer was lost."""
+        """Charges that were made, and their answer lost."""
         self._random, self._lose = random.Random(seed), lose
         self._lock = threading.Lock()
         outside = self

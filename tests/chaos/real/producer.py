@@ -19,6 +19,7 @@ from typing import Any
 import redis
 from confluent_kafka import KafkaException, Producer
 
+from tests.chaos.real.pickled import Pickled
 from tests.chaos.real.traffic import EFFECTS, Item, Kind, Traffic
 from tests.chaos.real.witness import WITHOUT_ROW
 
@@ -62,7 +63,7 @@ class Pending:
 
 
 @dataclass
-class SendLedger:
+class SendLedger(Pickled):
     """What was sent, and what the producer was told."""
 
     items: dict[str, Item] = field(default_factory=dict)
@@ -79,10 +80,6 @@ class SendLedger:
     """By what made it send again."""
     refusals: list[tuple[float, str, str]] = field(default_factory=list)
     """(when seen, id, state/code) of each settled status that asked for another send."""
-    silences: list[tuple[float, float, str]] = field(default_factory=list)
-    """(sent, sent again, id) where nothing was heard of a first copy."""
-    undelivered: int = 0
-    """Messages that the broker did not confirm in time; they may be there all the same."""
 
 
 class ChaosProducer:
@@ -181,8 +178,7 @@ class ChaosProducer:
 
         def confirmed(error: Any, message: Any) -> None:
             if error is not None:
-                self.ledger.undelivered += 1
-                return
+                return  # where it is there all the same, it has no copy in the ledger
             offset = message.offset()
             copy = Copy(item.id, item.kind, number, message.partition(), offset or 0, sent)
             if offset is None:
@@ -200,7 +196,6 @@ class ChaosProducer:
             except BufferError:
                 self._kafka.poll(0.1)
             except KafkaException:
-                self.ledger.undelivered += 1
                 return
 
     def _read(self) -> None:
@@ -252,8 +247,6 @@ class ChaosProducer:
     def _again(self) -> None:
         now = time.time()
         for pending in [p for p in self.pending.values() if p.due <= now]:
-            if not pending.refused and pending.sends == 1:
-                self.ledger.silences.append((pending.first, now, pending.item.id))
             self.ledger.resends["refused" if pending.refused else "silence"] += 1
             longest = LONGEST if self._sending.is_set() else self._patience
             pending.pause = min(pending.pause * 2, longest)

@@ -62,6 +62,8 @@ NOT_AGAIN = {"once"}
 """Types of which what may have run is not run again by itself."""
 CHECKED = {"charge"}
 """Types whose doubts can be settled: there is a `check`."""
+IN_ORDER = {"move", "batch"}
+"""Types that run once each, in the order in which they were sent."""
 MALFORMED_SHARE = 0.02
 ODD_TIME_SHARE = 0.02
 ODD_TIMES = ("timestamp_odd", "time_odd")

@@ -17,6 +17,8 @@ from typing import NamedTuple
 
 import redis
 
+from tests.chaos.real.pickled import Pickled
+
 WITHOUT_ROW = frozenset({"database_unavailable", "shutdown"})
 """Codes of a `failed` that asks for another send, and stands in no row."""
 FINAL = frozenset({"done", "rejected", "superseded", "dead", "cancelled"})
@@ -45,7 +47,7 @@ class Final(NamedTuple):
 
 
 @dataclass
-class Heard:
+class Heard(Pickled):
     """What was said, and when nobody listened."""
 
     final: dict[str, Final] = field(default_factory=dict)
@@ -55,17 +57,22 @@ class Heard:
 
     refused: Counter[str] = field(default_factory=Counter)
     """How often each id was refused without a row."""
+    doubted: dict[str, float] = field(default_factory=dict)
+    """When each id was first said to be in doubt, in seconds since the epoch."""
     deaf: list[tuple[float, float]] = field(default_factory=list)
     """Begin and end, in seconds since the epoch, of times in which something may have been said."""
 
-    def take(self, message: bytes, entries: int = 0) -> None:
-        """One hint: a line `id SP status` for each status; see `Final` of `entries`. Pure."""
+    def take(self, message: bytes, entries: int = 0, at: float = 0.0) -> None:
+        """One hint, heard at this time: a line `id SP status` for each status; see `Final` of
+        `entries`. Pure."""
         for line in message.split(b"\n"):
             name, space, value = line.partition(b" ")
             with contextlib.suppress(ValueError):
                 status = json.loads(value) if space else {}
                 if status.get("state") == "failed" and status.get("code") in WITHOUT_ROW:
                     self.refused[name.decode()] += 1
+                if status.get("state") == "in_doubt":
+                    self.doubted.setdefault(name.decode(), at)
                 if status.get("state") in FINAL:
                     said = Final(status["state"], str(status.get("v")), entries)
                     self._take_final(name.decode(), said)
@@ -116,5 +123,5 @@ class Witness:
                     last = time.time()
                     said = pubsub.get_message(timeout=WAIT)
                     if said is not None and said["type"] in ("message", "pmessage"):
-                        self.heard.take(said["data"], self._entries())
+                        self.heard.take(said["data"], self._entries(), time.time())
             self._over.wait(0.05)

@@ -21,9 +21,8 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.real.campaign import GOOD, SHOWN, broken, tell
 from tests.chaos.real.episode import PROTOCOLS, Episode, EpisodePlan, Outcome
-from tests.chaos.real.members import Members
+from tests.chaos.real.judge import GOOD, broken, tell, tell_problems
 from tests.chaos.real.pauses import pauses_of
 from tests.chaos.real.place import Place
 from tests.chaos.real.report import figures
@@ -31,7 +30,7 @@ from tests.chaos.real.timeline import effective
 from tests.chaos.soak.flat import LONG_ENOUGH
 from tests.chaos.soak.leaks import KINDS, VARIABLE
 from tests.chaos.soak.page import page
-from tests.chaos.soak.verdict import Seen, as_rows, figures_of, killed_of, troubles
+from tests.chaos.soak.verdict import Seen, as_rows, figures_of, troubles
 from tests.chaos.soak.vigil import Vigil
 from tests.support import run
 from tests.support.published import command_of, versions
@@ -95,22 +94,15 @@ def pauses_file(folder: Path) -> Path:
 def soak(options: argparse.Namespace, folder: Path) -> tuple[Outcome, Seen]:
     """Runs it."""
     plan = plan_of(options, folder)
-    kept: list[tuple[Vigil, Members]] = []
-
-    def beside(members: Members) -> Vigil:
-        vigil = Vigil(place, plan.name, members)
-        kept.append((vigil, members))
-        return vigil
-
     with Place(options.brokers, folder, disk=DISK) as place:
-        outcome = Episode(place, plan, beside).run()
+        vigil = Vigil(place, plan.name)
+        outcome = Episode(place, plan, vigil.over).run()
     if options.keep is not None:
         (folder / "soak.pickle").write_bytes(pickle.dumps(outcome))
-    [(vigil, members)] = kept
     seen = Seen(
         samples=[s for s in outcome.samples if outcome.began <= s.at <= outcome.calm_at],
         residents=RESIDENTS, workers=WORKERS, orphans=vigil.orphans,
-        killed=killed_of(members.all), sessions=vigil.seen,
+        killed=vigil.killed, sessions=vigil.seen, unanswered=vigil.failed,
         pauses=pauses_of(pauses_file(folder)),
     )  # fmt: skip
     return outcome, seen
@@ -143,8 +135,7 @@ def main() -> int:
         publish(options, outcome, seen, verdict)
     lines = [*tell(outcome), *(f"  {one}" for one in seen.judged)]
     lines += [f"  {name}: {value}" for name, value in figures_of(seen).items()]
-    for name, some in found.items():
-        lines += [f"  PROBLEM {name}: {len(some)}", *(f"    {line}" for line in some[:SHOWN])]
+    lines += tell_problems(found)
     lines.append(
         f"seed {options.seed}: {seen.seconds / 60:.1f} min, {len(outcome.facts.ledger.items):,}"
         f" requests, {len(effective(outcome))} faults, {seen.killed} main processes killed:"

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tests.chaos.real.members import ChaosMember
 from tests.chaos.real.pauses import Pause
 from tests.chaos.real.resources import MAIN, Sample
 from tests.chaos.real.timeline import quantile
@@ -37,6 +36,8 @@ class Seen:
     """Main processes that were killed."""
     sessions: Sequence[SessionsSeen]
     pauses: Sequence[Pause]
+    unanswered: int = 0
+    """Looks that the database did not answer."""
 
     @property
     def seconds(self) -> float:
@@ -103,6 +104,7 @@ def figures_of(seen: Seen) -> dict[str, Any]:
         "children that outlived their main process": len(seen.orphans.longest),
         "longest of these, s": round(max(seen.orphans.longest.values(), default=0.0), 1),
         "looks at the database": len(seen.sessions),
+        "looks that it did not answer": seen.unanswered,
         "most sessions": max((one.sessions for one in seen.sessions), default=0),
         "longest idle transaction, s": round(max((s.idle for s in seen.sessions), default=0.0), 2),
         "full collections in main processes": len(seen.pauses),
@@ -115,10 +117,6 @@ def figures_of(seen: Seen) -> dict[str, Any]:
 
 def _three(numbers: Sequence[float]) -> tuple[float, float, float]:
     return quantile(numbers, 0.5), quantile(numbers, 0.99), max(numbers, default=0.0)
-
-
-def killed_of(members: Sequence[ChaosMember]) -> int:
-    return sum(member.how == "killed" for member in members)
 
 
 def as_rows(all_judged: Sequence[Judged]) -> list[Mapping[str, Any]]:

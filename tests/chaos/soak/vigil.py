@@ -6,7 +6,7 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -60,33 +60,41 @@ class Orphans:
 class Vigil:
     """Looks every second, in a thread of its own."""
 
-    def __init__(self, place: Place, name: str, members: Members) -> None:
+    def __init__(self, place: Place, name: str) -> None:
         """`name`: the schema, which the environment of every process of the episode names."""
         self.orphans = Orphans()
         self.seen: list[SessionsSeen] = []
         self.failed = 0
         """Looks that the database did not answer."""
-        self._place, self._members = place, members
+        self.killed = 0
+        """Main processes that were killed."""
+        self._place = place
         self._mark = f"CHAOS_SCHEMA={name}\0".encode()
-        self._over = threading.Event()
-        self._thread = threading.Thread(target=self._run, daemon=True)
-        self._thread.start()
 
-    def end(self) -> None:
-        self._over.set()
-        self._thread.join(20)
+    @contextlib.contextmanager
+    def over(self, members: Members) -> Iterator[None]:
+        """Looks at these as long as the block lasts."""
+        ended = threading.Event()
+        thread = threading.Thread(target=self._run, args=(members, ended), daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            ended.set()
+            thread.join(20)
+            self.killed = sum(member.how == "killed" for member in members.all)
 
-    def _run(self) -> None:
-        while not self._over.wait(EVERY):
-            self.orphans.look(time.monotonic(), self._orphans())
+    def _run(self, members: Members, ended: threading.Event) -> None:
+        while not ended.wait(EVERY):
+            self.orphans.look(time.monotonic(), self._orphans(members))
             try:
                 self.seen.append(sessions_seen(time.time(), self._place.query(OPEN)))
             except psycopg.Error:
                 self.failed += 1
 
-    def _orphans(self) -> dict[tuple[int, int], str]:
+    def _orphans(self, members: Members) -> dict[tuple[int, int], str]:
         # The dead first: whoever is listed afterwards with a parent among them has outlived it.
-        mains = {member.pid for member in list(self._members.all) if member.alive}
+        mains = {member.pid for member in list(members.all) if member.alive}
         found = {}
         for pid, process in processes().items():
             if pid in mains or process.parent in mains or process.parent == os.getpid():

@@ -5,6 +5,7 @@
     scripts/chaos --requests 1000000     as long as it takes to send so many
     scripts/chaos --seed 7               the same schedule of faults again
     scripts/chaos --report FOLDER        also writes the page with plots, and its figures
+    scripts/chaos --judge FOLDER         runs nothing: judges what --keep has kept there
 
 The last line is the verdict; exit code 1 where an invariant does not hold.
 """
@@ -15,7 +16,6 @@ import argparse
 import gc
 import itertools
 import math
-import pickle
 import shutil
 import sys
 import tempfile
@@ -23,16 +23,24 @@ import time
 import traceback
 import uuid
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from tests.chaos.real.books import balance
-from tests.chaos.real.checks import CHECKS, kept_order
+from tests.chaos.real.connection_checks import lost_alone, lost_connections, none_was_judged
 from tests.chaos.real.episode import PROTOCOLS, Episode, EpisodePlan, Outcome
-from tests.chaos.real.growth import growth
-from tests.chaos.real.more_figures import of_checks, of_orders
+from tests.chaos.real.judge import problems, tell, tell_problems, verdict_of
+from tests.chaos.real.kept_run import (
+    WITHOUT_END,
+    keep_known,
+    keep_outcome,
+    kept_outcomes,
+    known_of,
+    outcome_in,
+    publish,
+)
 from tests.chaos.real.place import SMALL_DISK, Place
-from tests.chaos.real.report import as_json, page
 from tests.support import run
 from tests.support.published import command_of, versions
 
@@ -45,8 +53,6 @@ MATRIX = [
 """Neighbours differ in both, so that a short run sees much."""
 PER_MEBIBYTE = 500
 """Requests that fill a MiB of the database's disk at most."""
-SHOWN = 12
-GOOD = "nothing lost, nothing twice, all explained"
 
 
 @dataclass(frozen=True)
@@ -61,6 +67,13 @@ class Chapter:
     """Faults that took effect, by kind."""
     orders: int = 0
     """Orders that were committed and went through an outbox."""
+    lost_connections: int = 0
+    """Single connections to the database that were lost."""
+    lost_alone: int = 0
+    """Those of them that are judged, as nothing else struck that could refuse."""
+
+
+NO_END = Chapter(None, 0, 1, Counter())
 
 
 def plans(options: argparse.Namespace) -> list[EpisodePlan]:
@@ -83,64 +96,6 @@ def plans(options: argparse.Namespace) -> list[EpisodePlan]:
         )
         for number, (protocol, ordering) in enumerate(matrix)
     ]  # fmt: skip
-
-
-def problems(outcome: Outcome) -> dict[str, list[str]]:
-    """What does not hold, by check."""
-    held = growth(outcome.samples, outcome.plan.workers)
-    found = {**broken(outcome), "resources stay as they are": held.found}
-    return {name: lines for name, lines in found.items() if lines}
-
-
-def broken(outcome: Outcome) -> dict[str, list[str]]:
-    """Invariants that do not hold, with what breaks them."""
-    found = {name: check(outcome.facts) for name, check in CHECKS.items()}
-    found["every request is answered"] = outcome.unanswered
-    return {name: lines for name, lines in found.items() if lines}
-
-
-def tell(outcome: Outcome) -> list[str]:
-    """Lines for people."""
-    plan, facts, books = outcome.plan, outcome.facts, balance(outcome.facts)
-    effective = Counter(s.kind for s in facts.struck if s.evidence)
-    vain = Counter(s.kind for s in facts.struck if not s.evidence)
-    states = Counter(row.state for row in facts.rows.values())
-    figures = {
-        "requests": len(facts.ledger.items),
-        "with a Kafka timestamp out of range": sum(
-            item.timestamp != 0 for item in facts.ledger.items.values()
-        ),
-        "messages": books.sent,
-        "ran": books.executed,
-        "answered": books.answered,
-        "answered when read again": books.answered_again,
-        "settled a doubt": books.settled,
-        "failed before a later copy ran": books.ended,
-        "dead letters": books.letters,
-        "rows": dict(states),
-        "lost at first": dict(books.lost),
-        "later copies without a trace": dict(books.lost_later),
-        "bad input lost": dict(books.lost_bad),
-        "sent again": dict(facts.ledger.resends),
-        "retried by the operator": outcome.operator_retries,
-        "out of order as it was in flight at a kill": kept_order(facts)[1],
-        **of_checks([outcome]),
-        **of_orders([outcome]),
-        **gateway_figures(outcome),
-        f"{effective.total()} faults of {len(effective)} kinds": dict(effective),
-        "without effect": dict(vain),
-    }
-    seconds = outcome.ended - outcome.began
-    title = f"{plan.name}: {plan.protocol}, ordering {plan.ordering}, {seconds:.0f} s"
-    return [title, *(f"  {name}: {figure}" for name, figure in figures.items())]
-
-
-def gateway_figures(outcome: Outcome) -> dict[str, object]:
-    """Of requests that went through a gateway, where there are any."""
-    gateway = outcome.facts.gateway
-    if gateway is None:
-        return {}
-    return {"through the gateway": len(gateway.ids), "its answers": dict(gateway.answers)}
 
 
 def parser_of() -> argparse.ArgumentParser:
@@ -179,7 +134,13 @@ def parser_of() -> argparse.ArgumentParser:
     parser.add_argument("--calm", type=float, default=1.0, help="mean seconds between faults")
     parser.add_argument("--faults", default="", help="only these kinds, comma separated")
     parser.add_argument("--report", type=Path, help="the page and its figures go to this folder")
-    parser.add_argument("--keep", type=Path, help="logs are kept below this folder")
+    parser.add_argument(
+        "--keep", type=Path, help="logs, and all that is judged, are kept below this folder"
+    )
+    parser.add_argument(
+        "--judge", type=Path, metavar="FOLDER",
+        help="runs nothing: judges the run that was kept there, by the checks of today",
+    )  # fmt: skip
     return parser
 
 
@@ -189,9 +150,11 @@ def options_of(arguments: list[str] | None = None) -> argparse.Namespace:
 
 def main() -> int:
     options = options_of()
+    gc.disable()  # a collection would stop the gates
+    if options.judge is not None:
+        return judge_again(options.judge, options.report)
     versions()  # which may be other ones in the end
     began = time.time()
-    gc.disable()  # a collection would stop the gates
     run.begin()
     folder = Path(options.keep or tempfile.mkdtemp(prefix="oncepool-chaos-"))
     folder.mkdir(parents=True, exist_ok=True)
@@ -199,89 +162,129 @@ def main() -> int:
     try:
         disk = SMALL_DISK + options.requests // PER_MEBIBYTE
         with Place(options.brokers, folder, disk=disk, pooled=options.pooled) as place:
-            chapters = play(place, options)
-        seconds = time.time() - began
+            chapters = play(place, options, began)
+        known = known_of(folder)
         if options.report is not None:
-            publish(chapters, options, seconds)
+            outcomes = [outcome_in(chapter.file) for chapter in chapters if chapter.file]
+            publish(outcomes, known | {"verdict": verdict_of(found_in(chapters))}, options.report)
     finally:
         run.end()
         if options.keep is None:
             shutil.rmtree(folder, ignore_errors=True)
-    found = sum(chapter.problems for chapter in chapters)
+    return end(chapters, known)
+
+
+def judge_again(folder: Path, report: Path | None) -> int:
+    """Judges a run that was kept, with the checks of today, and publishes it."""
+    known, chapters, outcomes = known_of(folder), [], []
+    for file, outcome in kept_outcomes(folder):
+        outcome.wrong = problems(outcome)
+        say(outcome)
+        chapters.append(chapter_of(file, outcome))
+        outcomes.append(outcome)
+    chapters += [NO_END] * known.get(WITHOUT_END, 0)
+    if (judge := words_of(versions())) != known["versions"]:
+        known["judged by"] = judge
+    known["verdict"] = verdict_of(found_in(chapters))
+    if report is not None:
+        publish(outcomes, known, report)
+    return end(chapters, known)
+
+
+def end(chapters: list[Chapter], known: Mapping[str, Any]) -> int:
+    """Says the verdict on a whole run; its exit code."""
+    found = found_in(chapters)
     kinds = sum((chapter.effective for chapter in chapters), Counter[str]())
     requests = sum(chapter.requests for chapter in chapters)
     orders = sum(chapter.orders for chapter in chapters)
     through = f", {orders:,} orders through an outbox" if orders else ""
-    sys.stdout.write(
-        f"seed {options.seed}: {requests:,} requests{through}, {kinds.total():,} faults of "
-        f"{len(kinds)} kinds, {seconds:.0f} s: {verdict_of(found)}\n"
-    )
+    lines = [*tell_problems(problems_of_run(chapters)), (
+        f"seed {known['seed']}: {requests:,} requests{through}, {kinds.total():,} faults of "
+        f"{len(kinds)} kinds, {known['seconds']} s: {verdict_of(found)}"
+    )]  # fmt: skip
+    sys.stdout.write("\n".join([*lines, ""]))
     return int(found > 0)
 
 
-def play(place: Place, options: argparse.Namespace) -> list[Chapter]:
+def problems_of_run(chapters: list[Chapter]) -> dict[str, list[str]]:
+    """What does not hold of a run as a whole, by rule."""
+    lost = sum(chapter.lost_connections for chapter in chapters)
+    alone = sum(chapter.lost_alone for chapter in chapters)
+    found = {"one lost connection is judged": none_was_judged(lost, alone)}
+    return {name: lines for name, lines in found.items() if lines}
+
+
+def found_in(chapters: list[Chapter]) -> int:
+    """How many problems a run has."""
+    of_run = sum(map(len, problems_of_run(chapters).values()))
+    return sum(chapter.problems for chapter in chapters) + of_run
+
+
+def play(place: Place, options: argparse.Namespace, began: float) -> list[Chapter]:
     """Runs all episodes. Each sends its share of what the run is to send and has not sent yet."""
     chapters: list[Chapter] = []
-    planned = plans(options)
+    planned, known = plans(options), known_from(options)
     for number, plan in enumerate(planned):
         left = options.requests - sum(chapter.requests for chapter in chapters)
         share = max(0, math.ceil(left / (len(planned) - number)))
         try:
-            chapters.append(chapter_of(place, replace(plan, requests=share)))
+            outcome = episode(place, replace(plan, requests=share))
+            chapters.append(chapter_of(keep_outcome(place.folder, outcome), outcome))
+            del outcome
         except Exception:  # noqa: BLE001 - hours of other episodes are not to be lost for one
             traceback.print_exc(file=sys.stdout)
-            chapters.append(Chapter(None, 0, 1, Counter()))
+            chapters.append(NO_END)
+            known[WITHOUT_END] += 1
             place.mend()
+        known["seconds"] = round(time.time() - began)
+        keep_known(place.folder, known)
         gc.collect()
     return chapters
 
 
-def chapter_of(place: Place, plan: EpisodePlan) -> Chapter:
-    """Runs an episode, and puts all but a few figures of it into a file."""
-    outcome = episode(place, plan)
-    file = place.folder / f"{plan.name}.pickle"
-    file.write_bytes(pickle.dumps(outcome))
-    struck = Counter(s.kind for s in outcome.facts.struck if s.evidence)
-    problems = sum(map(len, outcome.wrong.values()))
-    orders = outcome.facts.orders
-    committed = len(orders.committed) if orders is not None else 0
-    return Chapter(file, len(outcome.facts.ledger.items), problems, struck, committed)
+def chapter_of(file: Path, outcome: Outcome) -> Chapter:
+    """All that is needed of an episode that has been judged, and lies in this file."""
+    facts = outcome.facts
+    return Chapter(
+        file=file,
+        requests=len(facts.ledger.items),
+        problems=sum(map(len, outcome.wrong.values())),
+        effective=Counter(s.kind for s in facts.struck if s.evidence),
+        orders=len(facts.orders.committed) if facts.orders is not None else 0,
+        lost_connections=len(lost_connections(facts)),
+        lost_alone=len(lost_alone(facts)),
+    )
 
 
-def verdict_of(found: int) -> str:
-    return f"{found} problems" if found else GOOD
-
-
-def publish(chapters: list[Chapter], options: argparse.Namespace, seconds: float) -> None:
-    """Writes the page and its figures."""
-    outcomes = [pickle.loads(chapter.file.read_bytes()) for chapter in chapters if chapter.file]
-    found = sum(chapter.problems for chapter in chapters)
-    run_ = {
+def known_from(options: argparse.Namespace) -> dict[str, Any]:
+    """What is known of a run when it begins."""
+    return {
         "seed": options.seed,
-        "verdict": verdict_of(found),
         "command": command_of("scripts/chaos", parser_of(), options),
-        "seconds": round(seconds),
         "brokers": options.brokers,
         "instances": options.instances,
         "pooled connections": options.pooled,
-        "versions": ", ".join(f"{name} {version}" for name, version in versions().items()),
+        "versions": words_of(versions()),
+        WITHOUT_END: 0,
     }
-    options.report.mkdir(parents=True, exist_ok=True)
-    (options.report / "chaos.html").write_text(page(outcomes, run_))
-    (options.report / "chaos.json").write_text(as_json(outcomes, run_))
+
+
+def words_of(versions: Mapping[str, str]) -> str:
+    return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
 def episode(place: Place, plan: EpisodePlan) -> Outcome:
     """Runs one and says what came of it."""
     outcome = Episode(place, plan).run()
     outcome.wrong = problems(outcome)
-    lines = tell(outcome)
-    for name, some in outcome.wrong.items():
-        lines.append(f"  PROBLEM {name}: {len(some)}")
-        lines += [f"    {line}" for line in some[:SHOWN]]
-    sys.stdout.write("\n".join([*lines, ""]))
-    sys.stdout.flush()
+    say(outcome)
     return outcome
+
+
+def say(outcome: Outcome) -> None:
+    """What came of an episode that has been judged."""
+    sys.stdout.write("\n".join([*tell(outcome), *tell_problems(outcome.wrong), ""]))
+    sys.stdout.flush()
 
 
 if __name__ == "__main__":

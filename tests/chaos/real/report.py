@@ -13,7 +13,14 @@ from tests.chaos.real.books import Books, balance
 from tests.chaos.real.checks import kept_order
 from tests.chaos.real.episode import Outcome
 from tests.chaos.real.gateway_facts import GatewayFacts
-from tests.chaos.real.more_figures import MEANING, of_checks, of_orders
+from tests.chaos.real.more_figures import (
+    EFFECT_KINDS,
+    MEANING,
+    by_effect,
+    of_checks,
+    of_doubts,
+    of_orders,
+)
 from tests.chaos.real.plots import plot
 from tests.chaos.real.resources import MAIN, PROGRAMS, Sample
 from tests.chaos.real.timeline import buckets, effective, quantile, recoveries, throughput
@@ -50,11 +57,14 @@ def figures(outcomes: Sequence[Outcome], run: Mapping[str, Any]) -> dict[str, An
     return {
         **run,
         "requests": sum(len(o.facts.ledger.items) for o in outcomes),
+        "requests with a Kafka timestamp out of range": sum(
+            item.timestamp != 0 for o in outcomes for item in o.facts.ledger.items.values()
+        ),
         "messages": sum(b.sent for b in books),
         "ran": sum(b.executed for b in books),
         "duplicates suppressed": sum(b.answered for b in books),
         "answered when read again": sum(b.answered_again for b in books),
-        "doubts settled by a copy": sum(b.settled for b in books),
+        "copies that met a doubt, and left no trace": sum(b.settled for b in books),
         "failed as they may have run, before a later copy ran": sum(b.ended for b in books),
         "dead letters": sum(b.letters for b in books),
         "effects": sum(c.total() for c in effects),
@@ -70,10 +80,7 @@ def figures(outcomes: Sequence[Outcome], run: Mapping[str, Any]) -> dict[str, An
         "requests through a gateway": sum(len(g.ids) for g in gateways_of(outcomes)),
         "what gateways answered": total(g.answers for g in gateways_of(outcomes)),
         "rows by state": dict(Counter(r.state for o in outcomes for r in o.facts.rows.values())),
-        "in doubt and settled": sum(settled_doubts(o) for o in outcomes),
-        "in doubt and left so": sum(
-            r.state == "in_doubt" for o in outcomes for r in o.facts.rows.values()
-        ),
+        **of_doubts(outcomes),
         "dead, retried by the operator": sum(o.operator_retries for o in outcomes),
         "out of order as it was in flight at a kill": sum(kept_order(o.facts)[1] for o in outcomes),
         "gaps read again after a hand-over or a death": sum(
@@ -99,13 +106,6 @@ def figures(outcomes: Sequence[Outcome], run: Mapping[str, Any]) -> dict[str, An
 def gateways_of(outcomes: Sequence[Outcome]) -> list[GatewayFacts]:
     """Of episodes that have one."""
     return [o.facts.gateway for o in outcomes if o.facts.gateway is not None]
-
-
-def settled_doubts(outcome: Outcome) -> int:
-    """Requests of which a producer was told `in_doubt`, and that have another end now."""
-    doubts = {n for _, n, what in outcome.facts.ledger.refusals if what.startswith("in_doubt")}
-    rows = outcome.facts.rows
-    return sum(name in rows and rows[name].state != "in_doubt" for name in doubts)
 
 
 def rates(outcomes: Sequence[Outcome]) -> dict[str, float]:
@@ -189,11 +189,12 @@ def episode_table(outcomes: Sequence[Outcome]) -> str:
         during, calm = throughput(outcome)
         rows.append((
             plan.protocol, plan.ordering, number(len(outcome.facts.ledger.items)),
+            *(number(by_effect(outcome)[effect]) for effect in EFFECT_KINDS),
             number(len(effective(outcome))), f"{during:.0f}", f"{calm:.0f}", number(lost(books)),
             "; ".join(f"{name}: {len(lines)}" for name, lines in outcome.wrong.items()) or "none",
         ))  # fmt: skip
-    head = ("protocol", "ordering", "requests", "faults", "answers/s in faults", "in calm",
-            "copies lost", "problems")  # fmt: skip
+    head = ("protocol", "ordering", "requests", *EFFECT_KINDS, "faults",
+            "answers/s in faults", "in calm", "copies lost", "problems")  # fmt: skip
     return table(head, rows)
 
 

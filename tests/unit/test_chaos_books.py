@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
+from confluent_kafka import OFFSET_INVALID, TopicPartition
 
 from tests.chaos.real.books import FORGOT, FORGOTTEN, REFUSED, UNHEARD, UNKNOWN, balance
 from tests.chaos.real.checks import CHECKS
-from tests.chaos.real.facts import Facts
+from tests.chaos.real.facts import Facts, unfinished
 from tests.chaos.real.faults import Struck
 from tests.chaos.real.producer import Copy
 from tests.chaos.real.right_facts import right
@@ -176,3 +177,15 @@ def test_one_copy_may_have_settled_a_doubt_where_one_is_known(
     assert (balance(facts).settled, len(balance(facts).unexplained)) == (1, 1)
     facts.ledger.items["a"] = Item("a", Kind.REQUEST, "blind", b"k", b"{}", [], 1)
     assert len(balance(facts).unexplained) == 2
+
+
+def test_what_is_not_committed_or_not_finished_in_the_end_is_unread() -> None:
+    told = [
+        TopicPartition("x", 0, 4, "1;me-1;4"),
+        TopicPartition("x", 1, OFFSET_INVALID),  # without any message
+        TopicPartition("x", 2, 4, "1;me-1;3"),  # not finished
+        TopicPartition("x", 3, 4, "1;me-1;4"),  # not committed
+        TopicPartition("x", 4, OFFSET_INVALID),
+    ]
+    found = unfinished(told, {0: 4, 1: 0, 2: 4, 3: 5, 4: 2})
+    assert [line.partition(":")[0] for line in found] == [f"partition {n}" for n in (2, 3, 4)]

@@ -224,12 +224,12 @@ class Episode:
         while len(members.serving) < plan.instances and members.start():
             until(lambda: len(members.serving) >= plan.instances, 40)
         until(lambda: self._settled(producer, sides), SETTLING)
-        until(lambda: not unread_of(place, plan.name), REST)
+        unread = self._unread()
         facts = Facts(
             ledger=producer.ledger, ordering=plan.ordering, rows={}, letters=[], effects=[],
             charges=outside.charges, entries=[], commits=[], statuses={}, names={},
             how={m.name: m.how for m in members.all}, struck=struck, heard=witness.heard,
-            unread=unread_of(place, plan.name), lost_answers=outside.lost,
+            unread=unread, lost_answers=outside.lost,
             stopped_at={m.name: m.stopped_at for m in members.all if m.how == "stopped"},
             lead=max(lead_before, lead()),  # where somebody has set it: entries are late then
         )  # fmt: skip
@@ -249,6 +249,17 @@ class Episode:
             sorted([*producer.pending, *sides.pending]), len(self._retried), codes,
             members.all_said(),
         )  # fmt: skip
+
+    def _unread(self) -> list[str]:
+        """What the group has not finished of its topic, once it had time for it."""
+        found: list[str] = []
+
+        def nothing() -> bool:
+            found[:] = unread_of(self._place, self._plan.name)
+            return not found
+
+        until(nothing, REST)
+        return found
 
     def _strike(self, scene: Scene) -> list[Struck]:
         plan, lanes = self._plan, []

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
@@ -177,7 +178,7 @@ def statuses_of(place: Place, prefix: str, ids: list[str]) -> dict[str, Status]:
 
 
 def unread_of(place: Place, name: str) -> list[str]:
-    """What the group has not committed and finished of its topic, as its marks say; in words."""
+    """What the group has not committed and finished of its topic, in words."""
     try:
         topic = place.admin.list_topics(name, timeout=10).topics[name]
         spots = [TopicPartition(name, partition) for partition in topic.partitions]
@@ -186,6 +187,11 @@ def unread_of(place: Place, name: str) -> list[str]:
         ends = {spot.partition: result.result(10).offset for spot, result in asked.items()}
     except (KafkaException, TimeoutError) as error:
         return [f"nobody says how far it is: {error!r:.150}"]
+    return unfinished(told, ends)
+
+
+def unfinished(told: Sequence[TopicPartition], ends: Mapping[int, int]) -> list[str]:
+    """What its marks and commits say is left of a topic that ends there. Pure."""
     return [
         f"partition {spot.partition}: finished up to {mark_of(spot.metadata)}, committed up to"
         f" {spot.offset}, of {end}"

@@ -41,6 +41,25 @@ def test_what_another_one_ran_was_handed_over_by_one_that_was_told_to_stop() -> 
     assert CHECKS[FIRST](facts) == []
 
 
+def test_only_the_first_entry_of_a_message_tells_who_took_it() -> None:
+    facts = right()
+    facts.how["other"] = ""
+    facts.entries.append(Entry("a", 0, 1, OTHER, 21, clock=1.0))
+    assert CHECKS[FIRST](facts) == []
+    facts.entries.insert(0, facts.entries.pop())
+    assert len(CHECKS[FIRST](facts)) == 1
+    facts.ledger.items["a"].type = "recount"  # a row that waited
+    assert CHECKS[FIRST](facts) == []
+
+
+def test_orders_are_judged_as_well() -> None:
+    facts = right()
+    facts.entries.append(Entry("o1", 0, 4, MAIN, 11, clock=6.0))
+    assert len(CHECKS[FIRST](facts)) == 1
+    facts.commits.append(Landed(0, 6, "1;me-2;", 1005.5))
+    assert CHECKS[FIRST](facts) == []
+
+
 def test_of_facts_without_times_the_offsets_alone_are_judged() -> None:
     facts = right()
     facts.lead, facts.stopped_at = 0.0, {}

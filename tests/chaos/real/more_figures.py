@@ -8,6 +8,7 @@ from math import inf
 from typing import Any
 
 from tests.chaos.real.books import doubts
+from tests.chaos.real.commit_checks import first_entries
 from tests.chaos.real.connection_checks import lost_alone, lost_connections
 from tests.chaos.real.entry_checks import entered_after_done, entered_again
 from tests.chaos.real.episode import Outcome
@@ -46,6 +47,7 @@ def of_checks(outcomes: Sequence[Outcome]) -> dict[str, Any]:
     held = [growth(o.samples, o.plan.workers) for o in outcomes]
     again = [entered_again(o.facts) for o in outcomes]
     return {
+        "first entries judged by commits": sum(1 for o in outcomes for _ in first_entries(o.facts)),
         "times that members were given partitions": said(outcomes, "partitions assigned"),
         "times that members gave up partitions": said(outcomes, "partitions revoked"),
         "handlers entered again": sum(c.total() for c in again),

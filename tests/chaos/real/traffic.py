@@ -73,6 +73,8 @@ COALESCING = {"recount"}
 MOST_DOOMED = 40
 """Requests of an episode that run out of attempts, at most: they wait until it is calm, when an
 operator has them tried again, and take the room of others meanwhile."""
+DELAYED = {"later"}
+"""Types that wait for a time of their own."""
 NOT_TO_FORGET = frozenset({"charge", "blind", "recount"})
 """Types for which a database that forgets what it has committed breaks what is promised: what was
 called outside is called again, and what was superseded runs."""

@@ -12,8 +12,8 @@ from tests.chaos.real.traffic import CHECKED, COALESCING, DELAYED
 from tests.support.committed_offsets import Landed
 from tests.support.storm import instance_of
 
-SLACK = 0.005
-"""Seconds by which two clocks of one machine may differ: brokers' times have milliseconds."""
+SLACK = 0.001
+"""Seconds by which two clocks of one machine may differ."""
 MAY_WAIT = DELAYED | COALESCING | CHECKED
 """Types that may wait in a row before they are first entered, and be so anywhere. The last of them
 where a worker died between claim and entry, and the check found that nothing had happened."""

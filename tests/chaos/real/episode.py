@@ -133,7 +133,8 @@ class Outcome(Pickled):
 
 def lead() -> float:
     """Seconds by which the time of day is ahead of the clock that nobody can set."""
-    return time.time() - time.monotonic()
+    # Whoever is kept waiting between the two finds less.
+    return max(time.time() - time.monotonic() for _ in range(9))
 
 
 class Episode:

@@ -32,7 +32,7 @@ KNOWN: dict[str, Any] = {
 
 @pytest.fixture
 def kept(tmp_path: Path) -> Path:
-    """A folder with a run of ten episodes, the last of which was lost twice by its own judge."""
+    """A folder with a run of ten episodes, in each of which its own judge has found something."""
     keep_known(tmp_path, KNOWN)
     for number in range(10):
         plan = EpisodePlan(f"chaos_7_{number}_abc", "range", "key", 7, 60.0, 1, 10.0, 1.0)

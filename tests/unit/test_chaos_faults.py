@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,12 +17,13 @@ from typing import Any
 import pytest
 
 from tests.chaos.odd_messages import DAY
-from tests.chaos.real import faults, frozen, member_faults, members, worker_faults
+from tests.chaos.real import faults, frozen, harms, member_faults, members, worker_faults
 from tests.chaos.real.coordinator import partitions_given
 from tests.chaos.real.faults import Fault, Lane, LaneRunner, Struck, silent_for
 from tests.chaos.real.frozen import held
 from tests.chaos.real.member_faults import has_member, stopped_at_once
 from tests.chaos.real.members import CODES, FATAL, ChaosMember, Members, until
+from tests.chaos.real.orders import Obedience, Orders
 from tests.chaos.real.schedule import Planned
 from tests.chaos.real.storm import HOT, wanted
 from tests.chaos.real.traffic import COALESCING, MOST_DOOMED, Item, Kind, Traffic
@@ -235,20 +237,33 @@ def test_silence_with_nobody_connected_is_no_evidence() -> None:
     assert silent_for([gate(0), gate(2)], 0) == "2 connections"
 
 
-@pytest.mark.parametrize(
-    "error, seen",
-    [("MemoryError (app.py:1 in charge)", True), ("RuntimeError: shaky", False), ("", False)],
-)
-def test_memory_is_exhausted_only_where_the_run_says_so(
-    error: str, seen: bool, monkeypatch: pytest.MonkeyPatch
+def test_memory_is_exhausted_only_where_a_handler_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(worker_faults, "FAILED", 0.1)
-    order = SimpleNamespace(evidence=lambda _: {"pid": 1, "about": "a-1", "at": 0.0})
-    place = SimpleNamespace(query=lambda *_: [(error,)] if error else [])
-    scene: Any = SimpleNamespace(
-        orders=SimpleNamespace(give=lambda *_: order), place=place, name="s"
-    )
-    assert bool(worker_out_of_memory(scene, random.Random(1))) == seen
+    monkeypatch.setattr(worker_faults, "PATIENCE", 5.0)
+    monkeypatch.setenv("CHAOS_ORDERS", str(tmp_path))
+    scene: Any = SimpleNamespace(orders=Orders(tmp_path))
+    hands = Obedience(str(tmp_path))
+
+    def struck(*, felt: bool) -> str:
+        with ThreadPoolExecutor(1) as other:
+            found = other.submit(worker_out_of_memory, scene, random.Random(1))
+            assert until(lambda: hands.take("in_handler", "a-1") == "eat", 5)
+            if felt:
+                monkeypatch.setattr(harms, "bytearray", no_memory, raising=False)
+                with pytest.raises(MemoryError):
+                    harms.do("eat")
+            return found.result(10)
+
+    assert struck(felt=False) == ""
+    assert "a-1 had no memory left" in struck(felt=True)
+
+
+def no_memory(size: int) -> bytearray:
+    if size > 2**20:
+        raise MemoryError
+    return bytearray(size)
 
 
 # Partitions that are added

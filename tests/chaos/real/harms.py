@@ -6,6 +6,22 @@ import ctypes
 import os
 import signal
 import time
+from pathlib import Path
+
+FELT = "felt-{}"
+"""A file in the folder of orders: the process of this pid had no memory left."""
+
+
+def eat() -> None:
+    """Takes memory until there is none, notes that, and fails of it."""
+    kept, reserve = [], bytearray(2**20)
+    try:
+        while True:
+            kept.append(bytearray(16 * 2**20))
+    except MemoryError:
+        reserve.clear()
+        Path(os.environ["CHAOS_ORDERS"], FELT.format(os.getpid())).touch()
+        raise
 
 
 def do(harm: str) -> None:
@@ -17,9 +33,7 @@ def do(harm: str) -> None:
         case ["segfault"]:
             ctypes.string_at(0)
         case ["eat"]:
-            kept = []
-            while True:
-                kept.append(bytearray(16 * 2**20))
+            eat()
         case ["hold", seconds]:
             # Called with the GIL held: no other thread of this process runs meanwhile.
             ctypes.PyDLL(None).usleep(int(float(seconds) * 1e6))

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.chaos.real.harms import FELT
+
 
 @dataclass(frozen=True)
 class Order:
@@ -56,6 +58,10 @@ class Orders:
         given = self._folder / point
         draft.replace(given)
         return Order(given, self._folder / f"taken-{self._given}")
+
+    def felt(self, pid: int) -> bool:
+        """Whether this process has noted that it had no memory left."""
+        return (self._folder / FELT.format(pid)).exists()
 
 
 class Obedience:

@@ -303,23 +303,29 @@ def main(options: argparse.Namespace) -> int:
     # Else those who are started where nobody can interrupt them cannot be, either.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     began, code = time.monotonic(), version()
-    findings: list[Finding] = []
+    findings, told = list[Finding](), dict[str, Any]()
     sound: dict[str, Run] = {}
     for one in hunts(chosen_by(options), options.keep, sound):
         findings.append(one)
         how = "found by" if one.found else "NOT FOUND by"
         _say(f"{one.quarry.bug.name}: {how} scripts/{one.hunt.run} ({one.seconds:.0f} s)")
         _say(f"    {one.said}")
-    if options.report is not None:
-        file = options.report / FILE
-        kept = json.loads(file.read_text()) if file.exists() else {}
-        told = merged(kept, figures(findings, sound, code), quarries())
-        file.write_text(json.dumps(told, indent=1) + "\n")
+        if options.report is not None:  # each at once: a whole run takes long
+            told = publish(options.report / FILE, figures([one], sound, code))
+    if told:
         _say("\n".join(table(told)))
     lived = sum(not one.found for one in findings)
     took = time.monotonic() - began
     _say(f"{len(findings)} runs with a planted bug, {took:.0f} s: {verdict_of(lived)}")
     return int(lived > 0)
+
+
+def publish(file: Path, new: Mapping[str, Any]) -> dict[str, Any]:
+    """Writes new figures beside those that are kept; all of them."""
+    kept = json.loads(file.read_text()) if file.exists() else {}
+    told = merged(kept, new, quarries())
+    file.write_text(json.dumps(told, indent=1) + "\n")
+    return told
 
 
 def _say(text: str) -> None:

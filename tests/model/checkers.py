@@ -288,12 +288,14 @@ def table(told: Mapping[str, Any]) -> list[str]:
         cells = []
         for suite in suites:
             runs = [one for run, one in bug["runs"].items() if run.split()[0] == suite]
-            cells.append("; ".join(
-                f"{one['by']}, {one['seconds']} s" if one["found"] else "**not found**"
-                for one in runs
-            ))  # fmt: skip
+            cells.append("; ".join(map(_cell, runs)))
         lines.append(f"| {name} ({bug['breaks']}) | " + " | ".join(cells) + " |")
     return lines
+
+
+def _cell(one: Mapping[str, Any]) -> str:
+    by = one["by"].removeprefix("PROBLEM ").strip(": ")
+    return f"{by}, {one['seconds']} s" if one["found"] else "**not found**"
 
 
 def main(options: argparse.Namespace) -> int:

@@ -124,7 +124,7 @@ def test_figures_of_other_runs_are_kept_as_long_as_the_list_has_them() -> None:
     assert (told["planted"], told["hunts"], told["found by"]) == (1, 2, {"kills": 1})
     assert (told["seconds"], {*told["without a bug"]}) == (141, {h.run for h in two.hunts})
     assert table(told)[0] == "| bug | `kills` | `chaos` |"
-    assert table(told)[2] == "| one (order) | : lost: , 61 s | **not found** |"
+    assert table(told)[2] == "| one (order) | lost, 61 s | **not found** |"
     left = merged(told, {}, [ONE])
     assert (left["verdict"], left["hunts"]) == (verdict_of(0), 1)
     assert merged(told, {}, []) == {**merged({}, {}, [])}

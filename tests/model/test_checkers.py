@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections import Counter
 from importlib.util import find_spec
@@ -12,6 +13,7 @@ import pytest
 from tests.chaos.real.campaign import CHECKS
 from tests.chaos.real.faults import FAULTS
 from tests.model.checkers import (
+    FILE,
     SUITES,
     Hunt,
     Hunting,
@@ -33,6 +35,7 @@ from tests.model.planting import ROOT, Bug
 
 LIST = quarries()
 BY_EPISODE = {*CHECKS, "every request is answered", "resources stay as they are"}
+KEPT = ROOT / "docs" / "reliability"
 ONE = quarry_of(
     {"name": "one", "breaks": "order", "found": [{"run": "kills --kills 4", "by": ": lost: "}]},
     {"one": {"file": "consumer/cli.py", "old": "import gc\n", "new": ""}},
@@ -134,3 +137,13 @@ def test_hunts_are_chosen_by_suite_and_by_name() -> None:
     options = parser_of().parse_args(["--checkers", "--suite", "fuzz", "--only", "UTF-8"])
     assert [hunt.suite for _, hunt in chosen_by(options)] == ["fuzz"]
     assert len(chosen_by(parser_of().parse_args([]))) == sum(len(q.hunts) for q in LIST)
+
+
+def test_the_page_has_the_table_of_the_kept_run() -> None:
+    """Whoever keeps another one puts its table there, which the script prints."""
+    kept, page = json.loads((KEPT / FILE).read_text()), (KEPT / "README.md").read_text()
+    assert kept["verdict"] == verdict_of(0)
+    assert "\n".join(table(kept)) in page
+    runs = [run for bug in kept["bugs"].values() for run in bug["runs"].values()]
+    assert not any("dirty" in one["version"] for one in [*runs, *kept["without a bug"].values()])
+    assert merged(kept, {}, LIST) == kept

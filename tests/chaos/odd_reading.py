@@ -7,6 +7,7 @@ code under test is handed in, so that it can be shown that other code fails.
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -118,7 +119,7 @@ def _found(record: Record, read: Read) -> list[str]:
         return wrong_reason(error) + wrong_task(record, malformed=True)
     headers = dict(record[6] or [])
     structured = (headers.get("content-type") or b"").lower().startswith(CLOUD.encode())
-    wrong = wrong_names(found)
+    wrong = wrong_names(found) + repeated(record)
     if not structured:
         wrong += not_as_said(found, record)
     return wrong + wrong_again(found, record, read) + wrong_task(record, malformed=False)
@@ -146,6 +147,12 @@ def wrong_names(found: Envelope) -> list[str]:
     if found.options.timeout is not None and not 0 < found.options.timeout < 1e16:
         wrong.append(f"a timeout of {found.options.timeout}")
     return wrong
+
+
+def repeated(record: Record) -> list[str]:
+    """Headers that stand twice and could mean either, where the message was read all the same."""
+    times = Counter(name for name, _ in record[6] or [] if name in OURS)
+    return [f"header {name} stands {n} times" for name, n in times.items() if n > 1]
 
 
 def not_as_said(found: Envelope, record: Record) -> list[str]:

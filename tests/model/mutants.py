@@ -4,6 +4,7 @@
     scripts/mutants --pure           those that pure tests find; --stack: the others
     scripts/mutants --only recall    those whose names have this in them; may be given several times
     scripts/mutants --report docs/reliability     all of them, and their figures go to mutants.json
+    scripts/mutants --checkers       other bugs, which suites have to find: see checkers.py
 
 Each bug of `mutants.toml` breaks one rule. It has to die: one of the tests that it names has to
 fail with it, and all of them have to pass without it. One whose tests do not pass without it is not
@@ -14,36 +15,29 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
 import time
-import tomllib
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import count
 from pathlib import Path
 from queue import SimpleQueue
 from typing import Any
 
+from tests.model import checkers
+from tests.model.planting import ROOT, Bug, Tree, listed
 from tests.support import run
 from tests.support.published import command_of, version
 
-ROOT = Path(__file__).resolve().parents[2]
-LIST = Path(__file__).with_name("mutants.toml")
 PURE = ("tests/unit/", "tests/model/")
 PATIENCE = 120
 """Seconds that a test may take: a bug may make it wait for ever."""
 
 FAILED = re.compile(r"^(?:FAILED|ERROR) (\S+)(.*)", re.MULTILINE)
-
-_times = count(1)
 
 
 class NotTried(Exception):
@@ -51,13 +45,9 @@ class NotTried(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Mutant:
-    """One rule of the product, broken."""
+class Mutant(Bug):
+    """One for which there are tests."""
 
-    name: str
-    file: str
-    old: str
-    new: str
     killers: tuple[str, ...]
     """Tests that have to find it, as pytest takes them."""
 
@@ -66,39 +56,19 @@ class Mutant:
         """No service is needed to find it."""
         return all(killer.startswith(PURE) for killer in self.killers)
 
-    def found(self, root: Path) -> int:
-        """How often its place is there; it can be planted where that is once."""
-        return (root / self.file).read_text().count(self.old)
-
 
 def mutants() -> list[Mutant]:
     """All of the list."""
-    data = tomllib.loads(LIST.read_text())
-    return [Mutant(**{**entry, "killers": tuple(entry["killers"])}) for entry in data["mutant"]]
+    entries = listed("mutants.toml", "mutant")
+    return [Mutant(**{**entry, "killers": tuple(entry["killers"])}) for entry in entries]
 
 
-class Tree:
-    """A copy of the project in which bugs are planted."""
+class TestedTree(Tree):
+    """A copy of the project whose tests are run."""
 
     def __init__(self, folder: Path, patience: int = PATIENCE) -> None:
-        self._folder = folder
+        super().__init__(folder)
         self._patience = patience
-        files = _output(["git", "ls-files", "-co", "--exclude-standard"], ROOT).splitlines()
-        for name in files:
-            if (ROOT / name).is_file():
-                (folder / name).parent.mkdir(parents=True, exist_ok=True)
-                shutil.copy2(ROOT / name, folder / name)
-
-    @contextmanager
-    def planted(self, mutant: Mutant) -> Iterator[None]:
-        """With the bug, and without it afterwards."""
-        path = self._folder / mutant.file
-        sound = path.read_text()
-        self._write(path, sound.replace(mutant.old, mutant.new))
-        try:
-            yield
-        finally:
-            self._write(path, sound)
 
     def test(self, tests: Sequence[str]) -> tuple[int, str]:
         """pytest's exit code, and the first test that failed."""
@@ -119,16 +89,7 @@ class Tree:
     def _pytest(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider",
                    "-p", "no:randomly", f"--timeout={self._patience}", *arguments]  # fmt: skip
-        environ = {**os.environ, "PYTHONPATH": str(self._folder)}
-        return subprocess.run(
-            command, cwd=self._folder, env=environ, capture_output=True, text=True, check=False
-        )
-
-    def _write(self, path: Path, text: str) -> None:
-        path.write_text(text)
-        # Compiled files go by seconds: no two versions have the same.
-        moment = time.time() + 2 * next(_times)
-        os.utime(path, (moment, moment))
+        return self.run(command, {})
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +103,7 @@ class Trial:
     seconds: float
 
 
-def tried(tree: Tree, mutant: Mutant) -> Trial:
+def tried(tree: TestedTree, mutant: Mutant) -> Trial:
     """Plants a bug, and runs the tests that have to find it."""
     began = time.monotonic()
     if mutant.found(ROOT) != 1:
@@ -168,9 +129,9 @@ def untried(chosen: Sequence[Mutant], failing: Sequence[str]) -> list[Trial]:
 def hunt(chosen: Sequence[Mutant], jobs: int, patience: int = PATIENCE) -> Iterator[Trial]:
     """Tries bugs, `jobs` at a time, each in a copy of its own."""
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
-        trees: SimpleQueue[Tree] = SimpleQueue()
+        trees: SimpleQueue[TestedTree] = SimpleQueue()
         for number in range(jobs):
-            trees.put(Tree(Path(folder, str(number)), patience))
+            trees.put(TestedTree(Path(folder, str(number)), patience))
 
         def trial(mutant: Mutant) -> Trial:
             tree = trees.get()
@@ -181,10 +142,6 @@ def hunt(chosen: Sequence[Mutant], jobs: int, patience: int = PATIENCE) -> Itera
 
         with ThreadPoolExecutor(jobs) as pool:
             yield from pool.map(trial, chosen)
-
-
-def _output(command: Sequence[str], folder: Path) -> str:
-    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True).stdout
 
 
 def _say(line: str) -> None:
@@ -223,6 +180,14 @@ def parser_of() -> argparse.ArgumentParser:
     parser.add_argument("--jobs", type=int, default=2, help="how many at a time")
     parser.add_argument("--patience", type=int, default=PATIENCE, help="seconds for a test")
     parser.add_argument("--report", type=Path, help="folder for mutants.json, the figures")
+    parser.add_argument(
+        "--checkers", action="store_true", help="instead: bugs that the suites have to find"
+    )
+    parser.add_argument(
+        "--suite", action="append", default=[], choices=checkers.SUITES,
+        help="of --checkers, the runs of this one; several times",
+    )  # fmt: skip
+    parser.add_argument("--keep", type=Path, help="of --checkers, folder for what runs have said")
     return parser
 
 
@@ -238,7 +203,7 @@ def trials_of(chosen: Sequence[Mutant], options: argparse.Namespace) -> Iterator
     """Tries them, those first whose tests do not pass as things are. Raises NotTried."""
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         tests = sorted({killer for mutant in chosen for killer in mutant.killers})
-        tree = Tree(Path(folder), options.patience)
+        tree = TestedTree(Path(folder), options.patience)
         # Once more, as the machine may have been too busy for somebody's patience.
         failing = (found := tree.failing(tests)) and tree.failing(found)
     sick = untried(chosen, failing)
@@ -249,6 +214,8 @@ def trials_of(chosen: Sequence[Mutant], options: argparse.Namespace) -> Iterator
 
 def main() -> int:
     options = (parser := parser_of()).parse_args()
+    if options.checkers:
+        return checkers.main(options)
     if options.report is not None:  # what cannot be written is known now
         options.report.mkdir(parents=True, exist_ok=True)
     began, trials = time.monotonic(), []

@@ -142,8 +142,9 @@ class Journal:
         self.started: dict[str, Row] = {}
         """Reference -> the newest that was started."""
         self.effects: Counter[str] = Counter()
-        self.said: set[tuple[str, str, int]] = set()
-        """Every (id, state, run) that was true once."""
+        self.said: dict[tuple[str, str, int], int] = {}
+        """Every (id, state, run) that was true once, and which of all words it was last."""
+        self._words = 0
         self._last: dict[str, Row] = {}
         """Reference -> the last that was done."""
         self._created = 0
@@ -249,7 +250,8 @@ class Journal:
 
     def tell(self, number: int, row: Row) -> None:
         """What a row says is written to Redis, or on its way there."""
-        self.said.add((row.id, row.state, row.run))
+        self._words += 1
+        self.said[row.id, row.state, row.run] = self._words
         now = moment(self._clock())
         retry_at = moment(row.due) if row.state is State.WAITING else None
         status = StatusFields(

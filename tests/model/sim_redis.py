@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from typing import Any
 
 import orjson
 
@@ -69,16 +70,21 @@ class Redis:
     def _check(self, name: str, standing: bytes | None, value: bytes) -> None:
         """It says what the journal has said, and nothing else where that was for good."""
         says = orjson.loads(value)
-        state, run = says["state"], int(says["v"][:5])
+        state, run = says["state"], _run_of(says)
         if standing is not None and standing[11:12] == b"9":
             was = orjson.loads(standing)["state"]
             if was != state:
                 raise Violation(f"the status of {name} was {was} and is {state}")
         if state == State.ACCEPTED or says.get("journaled") is False:
             return  # of which the journal says nothing
-        row = self.journal.rows.get(name)
-        if (name, state, run) not in self.journal.said:
+        row, said = self.journal.rows.get(name), self.journal.said
+        if (name, state, run) not in said:
             raise Violation(f"the status of {name} is {state}, run {run}, and never was: {row}")
+        stood = None if standing is None else _word_of(name, standing)
+        if stood in said and said[stood] > said[name, state, run]:
+            raise Violation(
+                f"the status of {name} was {stood[1:]} and is {state}, run {run}, again"
+            )
         if state in FINAL and (row is None or row.state != state):
             raise Violation(f"the status of {name} is {state}, the journal says {row}")
 
@@ -131,3 +137,13 @@ class Redis:
             state = None if value is None else orjson.loads(value)["state"]
             if state != row.state and name not in self.missed:
                 raise Violation(f"the status of {name} is {state}, the journal says {row.state}")
+
+
+def _run_of(says: dict[str, Any]) -> int:
+    return int(says["v"][:5])
+
+
+def _word_of(name: str, value: bytes) -> tuple[str, str, int] | None:
+    """What a status says that the journal has said; None where no row stands behind it."""
+    says = orjson.loads(value)
+    return None if says.get("journaled") is False else (name, says["state"], _run_of(says))

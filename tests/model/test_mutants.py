@@ -5,7 +5,6 @@ from __future__ import annotations
 import pytest
 
 from tests.model.mutants import (
-    ROOT,
     Mutant,
     Trial,
     chosen_by,
@@ -15,6 +14,7 @@ from tests.model.mutants import (
     untried,
     verdict,
 )
+from tests.model.planting import ROOT
 from tests.support.published import command_of
 
 LIST = mutants()

@@ -152,6 +152,20 @@ def test_a_status_before_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     broken("never was", handover_world.World)
 
 
+def test_an_older_status_in_the_place_of_a_newer_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    world, told = World(0), list[StatusWrite]()
+    world.redis.calm()
+    monkeypatch.setattr(world.journal, "_tell", lambda _, write: told.append(write))
+    for offset in range(2):
+        record = ("t", 0, offset, 0, None, b"{}", [("ce_id", b"r")], "quick", None)
+        world.journal.end(0, record, FAILED)
+    for write in (*told, told[0]):  # the product's own rule keeps the newer one
+        world.redis.write(write)
+    monkeypatch.setattr(sim_redis, "replacement", lambda _, write: write.value)
+    with pytest.raises(Violation, match="run 1, again"):
+        world.redis.write(told[0])
+
+
 # What histories must not hold
 
 

@@ -98,6 +98,16 @@ def test_a_name_that_is_none_is_seen(name: str) -> None:
     assert f"id {name!r}" in wrong
 
 
+def test_one_of_two_headers_that_is_taken_is_seen() -> None:
+    twice = decoded(encoded(replace(RIGHT, headers=[*RIGHT.headers, ("ce_id", b"r-2")])))
+
+    def takes_the_last(record: Record) -> Envelope:
+        return reading._read((*record[:6], [*dict(record[6] or []).items()], *record[7:]))
+
+    assert "header ce_id stands 2 times" in problems(twice, takes_the_last)
+    assert problems(twice) == []
+
+
 def test_what_nobody_thought_of_is_seen() -> None:
     def fails(_record: Record) -> Envelope:
         raise KeyError("ce_time")

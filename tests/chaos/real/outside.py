@@ -25,7 +25,10 @@ class Outside:
 
         class Call(socketserver.StreamRequestHandler):
             def handle(self) -> None:
-                what, _, name = self.rfile.readline().decode().strip().partition(" ")
+                line = self.rfile.readline().decode()
+                if not line.endswith("\n"):
+                    return  # who connected was killed before it has asked
+                what, _, name = line.strip().partition(" ")
                 answer = outside.answer(what, name)
                 if answer:
                     self.wfile.write(f"{answer}\n".encode())

@@ -62,7 +62,7 @@ def test_they_are_asked_one_by_one_and_the_next_ones_wanted_at_once() -> None:
         assert len(chunk.records) == 1
         assert chunk.suspect is not None
         assert chunk.suspect.verdict == ASK
-        assert wanted(pool, 100.0) == [], "some are in hand"
+        assert wanted(pool, LOOK_EVERY) == [], "some are in hand"
         pool.report(0, report(chunk.number))
         assert pool.in_hand == left
     assert pool.in_hand_bytes == 0

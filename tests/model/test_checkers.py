@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.chaos.real import campaign  # noqa: F401 - its faults register themselves
 from tests.chaos.real.checks import CHECKS
 from tests.chaos.real.faults import FAULTS
 from tests.model.checkers import (

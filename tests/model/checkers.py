@@ -32,7 +32,7 @@ from pathlib import Path
 from typing import Any
 
 from tests.chaos.real.resources import processes
-from tests.model.planting import ROOT, Bug, Tree, listed
+from tests.model.planting import ROOT, Bug, Tree, listed, say
 from tests.support.published import version
 
 SUITES = ("simulate", "fuzz", "kills", "malformed", "chaos", "soak")
@@ -310,15 +310,15 @@ def main(options: argparse.Namespace) -> int:
     for one in hunts(chosen_by(options), options.keep, sound):
         findings.append(one)
         how = "found by" if one.found else "NOT FOUND by"
-        _say(f"{one.quarry.bug.name}: {how} scripts/{one.hunt.run} ({one.seconds:.0f} s)")
-        _say(f"    {one.said}")
+        say(f"{one.quarry.bug.name}: {how} scripts/{one.hunt.run} ({one.seconds:.0f} s)")
+        say(f"    {one.said}")
         if options.report is not None:  # each at once: a whole run takes long
             told = publish(options.report / FILE, figures([one], sound, code))
     if told:
-        _say("\n".join(table(told)))
+        say("\n".join(table(told)))
     lived = sum(not one.found for one in findings)
     took = time.monotonic() - began
-    _say(f"{len(findings)} runs with a planted bug, {took:.0f} s: {verdict_of(lived)}")
+    say(f"{len(findings)} runs with a planted bug, {took:.0f} s: {verdict_of(lived)}")
     return int(lived > 0)
 
 
@@ -328,8 +328,3 @@ def publish(file: Path, new: Mapping[str, Any]) -> dict[str, Any]:
     told = merged(kept, new, quarries())
     file.write_text(json.dumps(told, indent=1) + "\n")
     return told
-
-
-def _say(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
-    sys.stdout.flush()

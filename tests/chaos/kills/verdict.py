@@ -7,6 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+from tests.chaos.real.members import CODES
+
 ENTERED_TWICE = 0.001
 """Share of handlers that may be entered twice where nothing is killed."""
 ENDS: Mapping[str, frozenset[str]] = {
@@ -27,10 +29,6 @@ SUMMED = (
     ),
 )
 """Facts that are told of all rounds together."""
-
-
-CODES = frozenset({0, 3})
-"""Exit codes of an instance that was told to stop; 3: something had to be killed."""
 
 
 class Step(NamedTuple):

@@ -42,7 +42,7 @@ from tests.chaos.real.kept_run import (
 )
 from tests.chaos.real.place import SMALL_DISK, Place
 from tests.support import run
-from tests.support.published import command_of, versions
+from tests.support.published import command_of, in_words, versions
 
 ORDERINGS = ("key", "partition", "none")
 MATRIX = [
@@ -183,7 +183,7 @@ def judge_again(folder: Path, report: Path | None) -> int:
         chapters.append(chapter_of(file, outcome))
         outcomes.append(outcome)
     chapters += [NO_END] * known.get(WITHOUT_END, 0)
-    if (judge := words_of(versions())) != known["versions"]:
+    if (judge := in_words(versions())) != known["versions"]:
         known["judged by"] = judge
     known["verdict"] = verdict_of(found_in(chapters))
     if report is not None:
@@ -264,13 +264,9 @@ def known_from(options: argparse.Namespace) -> dict[str, Any]:
         "brokers": options.brokers,
         "instances": options.instances,
         "pooled connections": options.pooled,
-        "versions": words_of(versions()),
+        "versions": in_words(versions()),
         WITHOUT_END: 0,
     }
-
-
-def words_of(versions: Mapping[str, str]) -> str:
-    return ", ".join(f"{name} {version}" for name, version in versions.items())
 
 
 def episode(place: Place, plan: EpisodePlan) -> Outcome:

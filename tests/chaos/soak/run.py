@@ -33,7 +33,7 @@ from tests.chaos.soak.page import page
 from tests.chaos.soak.verdict import Seen, as_rows, figures_of, troubles
 from tests.chaos.soak.vigil import Vigil
 from tests.support import run
-from tests.support.published import command_of, versions
+from tests.support.published import command_of, in_words, versions
 
 COMING_AND_GOING = ("member_joins_and_leaves", "members_storm")
 """Kinds of faults that only strike instances which came for it: residents live through."""
@@ -152,7 +152,7 @@ def publish(options: argparse.Namespace, outcome: Outcome, seen: Seen, verdict: 
         "seed": options.seed, "verdict": verdict, "seconds": round(seen.seconds),
         "brokers": options.brokers, "protocol": options.protocol,
         "replaced after, requests": options.recycle,
-        "versions": ", ".join(f"{name} {version}" for name, version in versions().items()),
+        "versions": in_words(versions()),
     }  # fmt: skip
     told = {**figures([outcome], known), **figures_of(seen)}
     options.report.mkdir(parents=True, exist_ok=True)

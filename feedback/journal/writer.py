@@ -184,11 +184,12 @@ class JournalWriter:
     def add_resends(self, cursor: psycopg.Cursor[Any], copies: Mapping[str, Record]) -> None:
         """Counts that these ids were sent again and answered, with the messages that did it.
 
-        A message is counted once, though its answer may be given twice: where nobody knows whether
-        the first one's COMMIT landed, or where it is read again. The message that made the row what
-        it is counts for nothing.
+        After `lock`, where they are several. A message is counted once, though its answer may be
+        given twice: where nobody knows whether the first one's COMMIT landed, or where it is read
+        again. The message that made the row what it is counts for nothing.
         """
-        self.lock(cursor, copies)
+        if not copies:
+            return
         places = {name: place_text(record) for name, record in copies.items()}
         again = [name for name, record in copies.items() if is_read_again(record)]
         values = {"ids": sorted(places), "places": _jsonb(orjson.dumps(places)), "again": again}

@@ -309,7 +309,7 @@ class StatusWrite(NamedTuple):
             b"" if fingerprint is None else b',"fingerprint":"%b"' % hexlify(fingerprint),
             b"" if result is None else b',"result":%b' % result,
         )
-        return cls(id, value, ttl, reply_to=reply_to, final=final)
+        return cls(id, value, ttl, False, reply_to, final)  # by name it takes 0.25 µs longer
 
 
 def _writable(fields: dict[str, Any]) -> dict[str, Any]:

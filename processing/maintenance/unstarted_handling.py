@@ -303,8 +303,9 @@ class UnstartedHandling:
         if not part.lost and copies.answered:
             with contextlib.suppress(errors.LockNotAvailable), connection.transaction():
                 connection.execute(LOCK_BRIEFLY)
-                again = {n: records[n] for n in copies.resends}
-                writer.add_resends(connection.cursor(), again)
+                again, cursor = {n: records[n] for n in copies.resends}, connection.cursor()
+                writer.lock(cursor, again)
+                writer.add_resends(cursor, again)
             # Where this failed all is done again, and counted then.
             reporting.count(Counter(_answer(rows[n], records[n]) for n in copies.answered))
         return copies

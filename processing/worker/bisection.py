@@ -2,8 +2,8 @@
 
 What was overtaken by another transaction is redone from the look-up, in halves where locks were in
 the way; what cannot be committed together is halved down to the one request at fault, which then
-ends with that error. So is whatever nobody thought of: it is the end of one request, never of its
-worker.
+ends with that error, or tried one by one where each has failed with it. So is whatever nobody
+thought of: it is the end of one request, never of its worker.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from processing.worker.bad_luck import (
     pause_after,
 )
 from processing.worker.chunk_run import ChunkRun
+from processing.worker.common_failure import CommonFailure
 from processing.worker.landed_ends import LandedEnds
 from processing.worker.outages import DatabaseAway, Outages
 from processing.worker.records import failure_without_row, stored_status
@@ -81,6 +82,7 @@ class Bisection:
         self._schema = schema
         self._publish = publish
         self._log = log
+        self._common = CommonFailure()
 
     def run(self, tasks: Sequence[Task], chunk: ChunkRun, apart: list[Task]) -> None:
         """Takes tasks of different ids to their end.
@@ -91,9 +93,12 @@ class Bisection:
         luck, failed = _Luck(), list[BaseException]()
         while tasks := chunk.in_order(tasks):
             try:
-                tasks = self._transaction.run(tasks, chunk, apart)
+                left = self._transaction.run(tasks, chunk, apart)
                 self._outages.committed()
                 luck.tries = REDO
+                if any(t.index not in chunk.decided for t in tasks):
+                    self._common.went_well()
+                tasks = left
             except DatabaseAway:
                 raise
             except BaseException as error:  # noqa: BLE001 - whatever it is, it is one request's end
@@ -111,16 +116,24 @@ class Bisection:
     ) -> None:
         tasks = chunk.open(tasks)
         if len(tasks) > 1:
-            self._halves(tasks, chunk, apart)
+            self._halves(tasks, error, chunk, apart)
         elif tasks and tasks[0].index not in chunk.decided:
+            self._common.failed_alone(error)
             self._decide(tasks[0], failed_by(error), chunk, apart)
         elif tasks:
             self._leave_unwritten(tasks[0], error, chunk)
 
-    def _halves(self, tasks: Sequence[Task], chunk: ChunkRun, apart: list[Task]) -> None:
-        middle = len(tasks) // 2
-        self.run(tasks[:middle], chunk, apart)
-        self.run(tasks[middle:], chunk, apart)
+    def _halves(
+        self, tasks: Sequence[Task], error: BaseException, chunk: ChunkRun, apart: list[Task]
+    ) -> None:
+        """Each part has ended before the next one begins, so keys keep their order."""
+        done = 0
+        for end in (len(tasks) // 2, len(tasks)):
+            while done < end - 1 and self._common.explains(error):
+                self.run(tasks[done : done + 1], chunk, apart)
+                done += 1
+            self.run(tasks[done:end], chunk, apart)
+            done = end
 
     def _decide(self, task: Task, outcome: Outcome, chunk: ChunkRun, apart: list[Task]) -> None:
         """It ends so, whatever its handler would do: that need only be written."""
@@ -255,7 +268,7 @@ class Bisection:
         """Races are lost all the time: alone each may win; one that does not waits a while."""
         tasks = chunk.open(tasks)
         if len(tasks) > 1:
-            self._halves(tasks, chunk, apart)
+            self._halves(tasks, error, chunk, apart)
         elif tasks and (_has_end(tasks[0], chunk) or isinstance(error, Overtaken)):
             chunk.give_back(tasks, alone=True)
         elif tasks:

@@ -45,6 +45,16 @@ def test_a_server_that_forgot_the_script_gets_it_again(
     assert standing(own, "a") == standing(own, "b") == ("running", 2, "ok")
 
 
+def test_what_is_not_final_goes_by_one_call_for_many(
+    own: RedisStatusStore, valkey: PrivateValkey
+) -> None:
+    with valkey.client() as client:
+        client.config_resetstat()
+        own.write([write(f"n{n}", State.RUNNING) for n in range(250)])
+        stats = client.info("commandstats")
+    assert [stats[f"cmdstat_{name}"]["calls"] for name in ("eval", "evalsha")] == [1, 2]
+
+
 @pytest.mark.parametrize("foreign", [b"", b"x", b"{}", b'{"v": "000019"}'])
 def test_a_foreign_value_is_nothing_and_is_replaced(
     own: RedisStatusStore, valkey: PrivateValkey, foreign: bytes

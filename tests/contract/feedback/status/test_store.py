@@ -105,6 +105,18 @@ def test_what_a_row_says_for_good_is_set_whatever_stands(store: StatusStore) -> 
     assert {standing(store, name) for name in ids} == {("rejected", 1, "ok")}
 
 
+def test_what_stays_keeps_no_other_of_its_batch_from_being_written(part: Part) -> None:
+    ids = [f"n{number}" for number in range(250)]
+    part.store.write([write(name, State.WAITING, 3) for name in ids[::3]])
+    part.store.write([write(name, State.RUNNING, 2, ttl=n + 10) for n, name in enumerate(ids)])
+    others = [name for n, name in enumerate(ids) if n % 3]
+    assert {standing(part.store, name) for name in ids[::3]} == {("waiting", 3, "ok")}
+    assert {standing(part.store, name) for name in others} == {("running", 2, "ok")}
+    part.pass_seconds(59)  # each lives for as long as it was written to
+    left = [name for n, name in enumerate(ids) if n % 3 == 0 or n >= 50]
+    assert [name for name in ids if standing(part.store, name)] == left
+
+
 def test_values_beyond_a_slice_of_bytes(store: StatusStore) -> None:
     result = b'"' + b"x" * 700_000 + b'"'
     writes = [
@@ -306,6 +318,23 @@ def test_any_history_ends_as_the_rules_say(
         ]
     )
     assert standing(store, name) == expected_after(history)
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 3), steps), min_size=1, max_size=12))
+def test_each_status_of_a_batch_is_compared_with_its_own(
+    store: StatusStore, history: list[tuple[int, tuple[State, int, str, bool, int]]]
+) -> None:
+    names = [fresh_id() for _ in range(4)]
+    store.write(
+        [
+            write(names[n], state, run, code=code, bump=bump, at=AT + timedelta(seconds=at / 2))
+            for n, (state, run, code, bump, at) in history
+        ]
+    )
+    for number, name in enumerate(names):
+        own = [step for n, step in history if n == number]
+        assert standing(store, name) == (expected_after(own) if own else None)
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)

@@ -59,13 +59,13 @@ def _headers_of(messages: Sequence[Message]) -> list[Headers | None]:
 
 
 def _type_of(headers: Headers | None) -> str | None:
-    if not headers:
-        return None
-    # As a dict, so that of two headers of one name the last one counts, as in the envelope.
-    value = dict(headers).get(TYPE_HEADER)
-    if value is None or len(value) > _LONGEST_TYPE:
-        return None
-    try:
-        return value.decode()
-    except UnicodeDecodeError:
-        return None
+    # From behind: of two headers of one name the last one counts, as in the envelope.
+    for name, value in reversed(headers or ()):
+        if name == TYPE_HEADER:
+            if value is None or len(value) > _LONGEST_TYPE:
+                return None
+            try:
+                return value.decode()
+            except UnicodeDecodeError:
+                return None
+    return None

@@ -113,12 +113,13 @@ class Loop:
         """Waits for what is most likely to come next, and looks at everything else."""
         since = self._commit.open_since
         age = None if since is None else self._clock() - since
-        pending_wait = waits.BUSY_WAIT if self._pool.saturated else waits.PENDING_WAIT
+        supplied = self._pool.supplied
+        pending_wait = waits.BUSY_WAIT if supplied or self._pool.saturated else waits.PENDING_WAIT
         if self._flow.holding and age is None:
             self._pool.step(pending_wait)
-        elif self._pool.pending or self._flow.holding:
+        elif supplied or self._pool.pending or self._flow.holding:
             # Full with a commit open: each poll for its answer may bring a record more.
-            self._pool.step(pending_wait if age is None else waits.COMMIT_WAIT)
+            self._pool.step(pending_wait if age is None or supplied else waits.COMMIT_WAIT)
             self._poll(0.0)
         elif age is not None:
             if self._poll(waits.commit_wait(age)) == 0:

@@ -90,6 +90,10 @@ class WorkerPool(Protocol):
         """Nothing that comes could start before a worker reports, which ends a `step`."""
 
     @property
+    def supplied(self) -> bool:
+        """Each worker has its next chunk already, so what comes goes behind that."""
+
+    @property
     def held_back(self) -> int:
         """Records that can't just share the next chunk."""
 

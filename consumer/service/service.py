@@ -46,6 +46,9 @@ LAST_WORD = 1.0
 """Seconds that a reader of standard error has to take why the service ends."""
 STUCK_AFTER = AFTER_KILL + MAINTENANCE_CLOSE + 3.0
 """Seconds beyond the grace after which the watchdog ends the process."""
+COLLECT_AFTER = 10_000
+"""New objects after which Python looks for garbage, beyond those that are gone again: by default
+700 are enough, so each poll had it visit all that had come."""
 
 
 class Service:
@@ -335,6 +338,7 @@ def run_service(settings: Settings) -> int:
         return EXIT_FATAL
     service = Service(settings, instance, make_pool(settings, instance), kafka, signals, log)
     gc.freeze()  # it is there until the end: full collections need not visit it
+    gc.set_threshold(COLLECT_AFTER)
     code = service.run()
     # Python gives them back their defaults as it ends: a late one would replace the exit code.
     signals.ignore()

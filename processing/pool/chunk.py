@@ -6,7 +6,7 @@ from collections import Counter, deque
 from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from feedback.contract.record import Record, kind_of, record_size
+from feedback.contract.record import TYPE, Record, kind_of, record_size
 from processing.ipc.frames import Suspect
 from processing.pool.worker_time import CHUNK_SECONDS, OVERHEAD, Costs
 
@@ -161,7 +161,9 @@ class Filling:
         """Takes records that were never looked at; what may not go now waits elsewhere."""
         table, cost_of, limited = self._table, self._costs.of, self._limited.most
         tags, lane_of, held, in_flight = table.tags, table.lane_of, table.held, table.in_flight
-        chunk, later = self._chunk, self._queues.later
+        chunk, later, fits = self._chunk, self._queues.later, self._fits
+        number, worker, take = chunk.number, chunk.worker, chunk.records.append
+        kind, cost = None, 0.0
         while fresh and not self._full:
             record = fresh[0]
             lane = lane_of(record)
@@ -173,20 +175,22 @@ class Filling:
                     continue
                 tag = tags.get(lane)
                 earlier = None if tag is None else in_flight.get(tag)
-                if earlier is not None and earlier.worker != chunk.worker:
+                if earlier is not None and earlier.worker != worker:
                     table.hold(lane, Held(fresh.popleft()), earlier)
                     continue
-            kind = kind_of(record)
-            cost = cost_of(kind)
-            if cost is None or kind in limited:
-                self._set_aside(lane, Held(fresh.popleft()))
-                continue
-            if not self._fits(record, cost):
+            if kind is None or record[TYPE] != kind:  # of a run of one kind the first is looked up
+                kind = kind_of(record)
+                known = cost_of(kind)
+                if known is None or kind in limited:
+                    self._set_aside(lane, Held(fresh.popleft()))
+                    kind = None
+                    continue
+                cost = known
+            if not fits(record, cost):
                 return
             if lane is not None:
-                tags[lane] = chunk.number
-            chunk.records.append(record)
-            fresh.popleft()
+                tags[lane] = number
+            take(fresh.popleft())
 
     def _take_lane(self, lane: int) -> None:
         held, chunk = self._table.held[lane], self._chunk

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from processing.pool.backlog import Backlog, backlogs_of
 from processing.pool.pool import Pool
 from processing.pool.stats import PoolStats
+from processing.pool.worker_state import CHUNKS_IN_FLIGHT
 
 
 def stats_of(pool: Pool) -> PoolStats:
@@ -56,3 +57,11 @@ def is_saturated(pool: Pool) -> bool:
         return False
     takers = [worker for worker in pool.crew.all.values() if worker.takes_chunks]
     return waiting_in(pool) > len(takers) > 0 and all(worker.chunks for worker in takers)
+
+
+def is_supplied(pool: Pool) -> bool:
+    """Each worker has its next chunk already. Never with calls either."""
+    if pool.calls.at_once:
+        return False
+    takers = [worker for worker in pool.crew.all.values() if worker.takes_chunks]
+    return bool(takers) and all(len(worker.chunks) == CHUNKS_IN_FLIGHT for worker in takers)

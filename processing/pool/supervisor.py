@@ -32,21 +32,14 @@ from processing.ipc.frames import (
 )
 from processing.ipc.progress import Running
 from processing.logs import BoundLogger
-from processing.pool.actions import (
-    Action,
-    NoWorkerStarts,
-    Send,
-    Signal,
-    Spawn,
-    Tell,
-)
+from processing.pool.actions import Action, NoWorkerStarts, Send, Signal, Spawn, Tell
 from processing.pool.at_work import AtWork
 from processing.pool.backlog import Backlog
 from processing.pool.handover import Handover
 from processing.pool.maintenance_link import MaintenanceLink
 from processing.pool.pool import Pool
 from processing.pool.pool_log import PoolLog
-from processing.pool.pool_stats import backlogs_in, is_saturated, stats_of, waiting_in
+from processing.pool.pool_stats import backlogs_in, is_saturated, is_supplied, stats_of, waiting_in
 from processing.pool.running import facts_of
 from processing.pool.stats import PoolStats
 from processing.pool.worker_processes import WorkerProcesses
@@ -113,6 +106,11 @@ class Supervisor:
     def saturated(self) -> bool:
         """Nothing that comes could start before a worker reports, which ends a `step`."""
         return is_saturated(self._pool)
+
+    @property
+    def supplied(self) -> bool:
+        """Each worker has its next chunk already, so what comes goes behind that."""
+        return is_supplied(self._pool)
 
     @property
     def held_back(self) -> int:

@@ -22,7 +22,7 @@ class FakePool:
     def __init__(self, on_submit: Callable[[Sequence[Record]], None] | None = None) -> None:
         self.database_up = True
         self.workers_start = True
-        self.saturated = False
+        self.saturated = self.supplied = False
         self.per_step: int | None = None
         """Requests finished in one step; None: all of them."""
         self.keep = True

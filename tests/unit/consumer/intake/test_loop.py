@@ -129,6 +129,21 @@ def test_while_records_wait_for_workers_it_waits_for_those(
     assert waited[-1] == COMMIT_WAIT
 
 
+def test_where_each_worker_has_its_next_chunk_it_waits_for_those_with_a_commit_open_too(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that the next commit takes along what comes meanwhile."""
+    waited: list[float] = []
+    bench.pool.supplied = True
+    monkeypatch.setattr(bench.pool, "step", waited.append)
+    for n in range(4):
+        bench.arrive(n)
+        bench.loop.turn()
+    assert waited == [BUSY_WAIT] * 4
+    assert {wait for _, wait in bench.kafka.waits[1:]} == {0.0}
+    assert [offsets for offsets, _ in bench.kafka.commits] == [{A: 1}, {A: 2}, {A: 3}, {A: 4}]
+
+
 def test_only_what_fits_is_polled_and_partitions_are_paused_in_between(bench: Bench) -> None:
     bench.pool.per_step = 0
     bench.arrive(*range(60))

@@ -457,3 +457,27 @@ def test_full_collections_do_not_visit_what_was_loaded() -> None:
     )
     done = subprocess.run([sys.executable, "-c", code], timeout=100, check=False)
     assert done.returncode == 0
+
+
+def test_what_comes_and_goes_is_not_looked_through_for_garbage() -> None:
+    """With Python's own threshold each poll had the collector visit all of its records."""
+    code = (
+        "import gc, sys\n"
+        "from consumer.config.settings import Settings\n"
+        "from consumer.service.service import Service, run_service\n"
+        "def poll():\n"
+        "    return [(n, [('ce_id', b'1'), ('ce_type', b't')]) for n in range(1000)]\n"
+        "def run(service):\n"
+        "    hand = [poll() for _ in range(9)]\n"
+        "    gc.collect()\n"
+        "    begun = gc.get_stats()\n"
+        "    for _ in range(100):\n"
+        "        hand.append(poll())\n"
+        "        del hand[0]\n"
+        "    return int(not gc.isenabled() or gc.get_stats() != begun)\n"
+        "Service.run = run\n"
+        "sys.exit(run_service(Settings(kafka_bootstrap_servers='127.0.0.1:1',"
+        " kafka_topics=['t'], kafka_group='g')))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], timeout=100, check=False)
+    assert done.returncode == 0

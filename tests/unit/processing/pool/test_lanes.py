@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from feedback.contract.record import OFFSET, Record
+from feedback.contract.record import OFFSET, TYPE, Record, record_size
 from processing.ipc.frames import Suspect
 from processing.pool import lane_order
 from processing.pool.chunk import Chunk
 from processing.pool.lane_order import TAGS, LaneOrder
 from processing.pool.lanes import Lanes
-from processing.pool.worker_time import Costs
+from processing.pool.worker_time import OVERHEAD, Costs
 from tests.support.lanes import known_costs, offsets, record, take
 
 SUSPICION = Suspect(None, ((4711, "then"),), ("token",), 1)
@@ -315,3 +317,25 @@ def test_what_could_not_go_as_it_came_is_known() -> None:
     # Without a key and above suspicion, 2 goes as if it had just come.
     assert sorted(r[OFFSET] for r in lanes.held_back_records()) == [1, 3, 4]
     assert lanes.held_back == 3
+
+
+@given(st.lists(st.sampled_from(["quick", "other", "slow", "limited", None]), max_size=12))
+def test_of_each_record_its_own_kind_says_whether_it_goes_and_what_it_takes(
+    kinds: list[str | None],
+) -> None:
+    """Also where it follows others of its kind, or one that may not go."""
+    costs = {"quick": 0.0001, "other": 0.0003, "limited": 0.0001, "topic:topic": 0.0002}
+    known = known_costs()
+    for kind, seconds in costs.items():
+        known.observe(kind, 1, seconds)
+    lanes = Lanes("key", known)
+    lanes.limit({"limited": 0}, {})
+    records = [(*record(n)[:TYPE], kind, None) for n, kind in enumerate(kinds)]
+    lanes.submit(records)
+    chunk = Chunk(1, 1)
+    lanes.take_quick(chunk, 500)
+    went = [r for r in records if r[TYPE] not in {"slow", "limited"}]
+    assert chunk.records == went
+    taken = sum(costs[r[TYPE] or "topic:topic"] for r in went)
+    assert chunk.seconds == pytest.approx(OVERHEAD + taken)
+    assert chunk.size == sum(map(record_size, went))

@@ -7,6 +7,7 @@ JSON envelope around its payload (structured mode, which is unfolded to the firs
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Final
 
 from feedback.contract.cloudevents import is_structured, unfold
 from feedback.contract.headers import (
@@ -26,6 +27,8 @@ from feedback.contract.record import Record
 from feedback.errors import Malformed
 
 __all__ = ["JSON", "Envelope", "headers_for", "read"]
+
+_JSON: Final = JSON.encode()
 
 
 @dataclass(slots=True)
@@ -76,7 +79,9 @@ def _read(record: Record) -> Envelope:
     if len(headers) != len(pairs):
         refuse_repeated(pairs)
     content_type = headers.get("content-type")
-    if content_type is not None and is_structured(content_type):
+    if content_type == _JSON:
+        del headers["content-type"]  # it would be that without
+    elif content_type is not None and is_structured(content_type):
         headers, value = unfold(headers, value)
         type_ = None  # what main read is not this event's
     request_id = _take_name(headers, "ce_id", None)
@@ -86,11 +91,8 @@ def _read(record: Record) -> Envelope:
         headers.pop("ce_type", None)
         if not 0 < len(type_) <= MAX_NAME or not type_.isprintable():
             check_name("ce_type", type_, request_id)
-    reply_to = None
-    if headers:
-        raw = headers.pop("ce_replyto", None)
-        if raw:
-            reply_to = text_of("ce_replyto", raw, request_id)
+    raw = headers.pop("ce_replyto", None)
+    reply_to = text_of("ce_replyto", raw, request_id) if raw else None
     time = timestamp / 1000
     # Most messages carry nothing else, and each header costs.
     if not headers:

@@ -107,6 +107,8 @@ def valid_id(raw: bytes | None) -> str | None:
 def take_options(headers: dict[str, bytes | None], id: str) -> OptionalHeaders:
     """Takes the optional headers out of `headers`. Raises Malformed."""
     texts = {name: text_of(name, headers.pop(name), id) for name in OPTIONS if name in headers}
+    if not texts:
+        return NO_OPTIONS
     timeout = None
     text = texts.get("ce_timeout")
     if text is not None:

@@ -9,6 +9,7 @@ are finished by an UPDATE guarded by its run number, state and token.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 import orjson
@@ -79,8 +80,12 @@ class JournalWriter:
 
     def insert_done(self, cursor: psycopg.Cursor[Any], rows: Sequence[bytes]) -> None:
         """Writes rows that `done_row` made, in the order of their ids. Raises as insert()."""
-        with cursor.copy(self._copy_done) as copy:
+        with self.copying_done(cursor) as copy:
             copy.write(copied(rows))
+
+    def copying_done(self, cursor: psycopg.Cursor[Any]) -> AbstractContextManager[psycopg.Copy]:
+        """Takes what `copied` made of such rows, and writes it when it is left."""
+        return cursor.copy(self._copy_done)
 
     def insert(self, cursor: psycopg.Cursor[Any], rows: Iterable[RequestRow]) -> None:
         """Writes rows of new ids. Raises UniqueViolation where an id has a row by now."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import orjson
@@ -30,7 +31,7 @@ def payload_parser(type: str, shape: Shape, own: Callable[[Any], Any] | None) ->
     if shape.raw:
         parse, again = _raw(type), _same
     elif shape.adapter is None:
-        parse, again = _plain(type, shape), parse_json
+        parse, again = partial(_json, type, shape), parse_json
     else:
         again = shape.adapter.validate_json
         parse = _validated(type, shape, again)
@@ -50,22 +51,9 @@ def _raw(type: str) -> Parse:
     return parse
 
 
-def _plain(type: str, shape: Shape) -> Parse:
-    wanted = shape.plain_type
-
-    def parse(payload: bytes | None, content_type: str) -> tuple[Any, bytes]:
-        value, digest = _json(type, payload, content_type, shape)
-        if wanted is not None and not isinstance(value, wanted):
-            found = "null" if value is None else value.__class__.__name__
-            raise InvalidPayload(f"the payload is {found}, {type} takes {shape.name}", digest)
-        return value, digest
-
-    return parse
-
-
 def _validated(type: str, shape: Shape, validate: Callable[[bytes], Any]) -> Parse:
     def parse(payload: bytes | None, content_type: str) -> tuple[Any, bytes]:
-        _, digest = _json(type, payload, content_type, shape)
+        _, digest = _json(type, shape, payload, content_type)
         try:
             # From the bytes, not from the parsed value: pydantic reads a date, a set or a UUID
             # from JSON even in strict mode, and costs the same. It keeps long integers exact.
@@ -100,7 +88,8 @@ def _with_own_fingerprint(
     return parse_with_own
 
 
-def _json(type: str, payload: bytes | None, content_type: str, shape: Shape) -> tuple[Any, bytes]:
+def _json(type: str, shape: Shape, payload: bytes | None, content_type: str) -> tuple[Any, bytes]:
+    """The parsed payload, of the type that is wanted where that is a plain one."""
     if payload is None:
         raise _absent(type)
     if not is_json(content_type):
@@ -110,11 +99,16 @@ def _json(type: str, payload: bytes | None, content_type: str, shape: Shape) -> 
         )
     try:
         value = parse_json(payload)
-        return value, digest_bytes(type, canonical(value))
+        digest = digest_bytes(type, canonical(value))
     except ValueError as error:
         raise InvalidPayload(
             f"the payload is not JSON: {error}", digest_bytes(type, payload)
         ) from error
+    wanted = shape.plain_type
+    if wanted is not None and not isinstance(value, wanted):
+        found = "null" if value is None else value.__class__.__name__
+        raise InvalidPayload(f"the payload is {found}, {type} takes {shape.name}", digest)
+    return value, digest
 
 
 def _absent(type: str) -> InvalidPayload:

@@ -78,7 +78,11 @@ class Handler:
         self._fingerprint = options.fingerprint
         self._check = check
         self._result: Shape | None = None
-        self._parse: Parse = self._not_bound
+        self.parse: Parse = self._not_bound
+        """(payload, content type) -> (the payload object, its fingerprint of 16 bytes).
+
+        Raises InvalidPayload, which carries the fingerprint too. What a validator or `fingerprint=`
+        function of the user's raises by mistake comes through as it is."""
         self._call: Call = self._not_bound
         self._awaited: Call = self._not_bound
         self._call_check: Call = self._not_bound
@@ -109,14 +113,6 @@ class Handler:
         self.signature.resolve()
         annotation = self.signature.parameters[0].annotation
         return self._shape("payload", annotation, payload_in), self._result_shape()
-
-    def parse(self, payload: bytes | None, content_type: str) -> tuple[Any, bytes]:
-        """The payload object and its fingerprint (16 bytes).
-
-        Raises InvalidPayload, which carries the fingerprint too. What a validator or
-        `fingerprint=` function of the user's raises by mistake comes through as it is.
-        """
-        return self._parse(payload, content_type)
 
     def call(self, payload: Any, request: Request[Any] | None, tx: Any) -> bytes | None:
         """Run the function; its result as JSON bytes, None where it returned None.
@@ -204,7 +200,7 @@ class Handler:
         if first.name in resources:
             raise self._first_is(f"is named after the resource {first.name!r}")
         payload, result = self.shapes()
-        self._parse = payload_parser(self.type, payload, self._fingerprint)
+        self.parse = payload_parser(self.type, payload, self._fingerprint)
         self._encode = result_encoder(result, self.place)
         binding = bind(self.signature, others, resources, ("tx",) if self.batch else RESERVED)
         self._call = caller(self.signature.function, binding)

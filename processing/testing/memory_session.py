@@ -93,7 +93,7 @@ class MemorySession(Session):
     def put_back(self) -> None:
         """Nothing here is read as a handler says."""
 
-    def commit(self) -> None:
+    def commit(self, end: Callable[[], None] | None = None) -> None:
         written = self._journal.changed
         if written:
             self._committing("commit")

@@ -42,6 +42,7 @@ from processing.settings import ExecutorSettings, WorkerSettings
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.executor import Executor
 from processing.worker.forks import FORK_GUARD
+from processing.worker.garbage import room_for
 from processing.worker.inbox import Inbox
 from processing.worker.journal_uses import uses_of
 from processing.worker.seated_run import SeatedRun
@@ -171,7 +172,8 @@ class _Worker:
         if isinstance(chunk, SeatedRun) and chunk.under_way:
             report = executor.resume(chunk)
         else:
-            report = chunk.finish() if chunk.recalled_whole else executor.begin(chunk)
+            with room_for(len(chunk.records)):
+                report = chunk.finish() if chunk.recalled_whole else executor.begin(chunk)
         if report is None:
             return
         self._requests += chunk.taken

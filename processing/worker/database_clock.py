@@ -40,12 +40,17 @@ class DatabaseClock:
         """The same as a time."""
         return moment(self.time())
 
+    @property
+    def is_old(self) -> bool:
+        """Whether the next BEGIN is to ask for the time."""
+        return self._ahead is None or self._monotonic() - self._read_at >= EVERY
+
     def send(self, send: Callable[[bytes], pq.abc.PGresult], statement: bytes) -> None:
         """Sends a statement; with it asks for the time, where the last reading is too old."""
-        sent = self._monotonic()
-        if self._ahead is not None and sent - self._read_at < EVERY:
+        if not self.is_old:
             send(statement)
             return
+        sent = self._monotonic()
         result = send(statement + _AND_THE_TIME)
         self.read(float(result.get_value(0, 0) or 0), sent)
 

@@ -52,8 +52,9 @@ def _row(task: Task, now: float) -> bytes:
 
 def _status(task: Task, *, final: bool) -> StatusWrite:
     e = task.envelope
+    fingerprint = task.fingerprint if task.tells_fingerprint else None  # its own: none is stored
     return StatusWrite.of_done(
-        e.id, e.type, at=_ended_at(task), fingerprint=task.told_fingerprint, result=task.result,
+        e.id, e.type, at=_ended_at(task), fingerprint=fingerprint, result=task.result,
         ttl=task.status_ttl, reply_to=e.reply_to, final=final,
     )  # fmt: skip
 

@@ -19,7 +19,6 @@ from feedback.backend import Backend
 from feedback.journal.backends import end_backends, end_for_good
 from feedback.journal.commits import LIFE, fate_of, number_of
 from feedback.journal.connections import open_connection
-from feedback.journal.database_errors import Outage, is_unfit, outage_of
 from feedback.postgres import local_settings, milliseconds
 from processing.worker.database_clock import SECONDS, DatabaseClock
 from processing.worker.failures import Failures
@@ -29,7 +28,7 @@ from processing.worker.leftovers import close_leftovers
 from processing.worker.prepared_statements import PreparedStatements
 from processing.worker.row_settings import PUT_BACK, PUT_BACK_LOCAL, as_made
 from processing.worker.statements import BACK, BEGIN, BOUNDS, MARK, RELEASE, SAVEPOINT, TRY_FOR_GOOD
-from processing.worker.transaction_ends import CommitRefused, CommitUnclear, ended_where_missing
+from processing.worker.transaction_ends import committing, ended_where_missing
 
 IN_TRANSACTION, IDLE = pq.TransactionStatus.INTRANS, pq.TransactionStatus.IDLE
 NAME = "oncepool worker"
@@ -199,6 +198,11 @@ class Session:
         result = self._send(b"SELECT pg_current_xact_id_if_assigned()")
         return int(result.get_value(0, 0) or 0) != xid
 
+    @property
+    def needs_begin(self) -> bool:
+        """Whether a BEGIN brings more than a transaction: time-outs, or what time it is."""
+        return self._pooled or self.clock.is_old
+
     def begin(self) -> None:
         """Starts a transaction."""
         self._next_savepoint = None
@@ -238,18 +242,15 @@ class Session:
         if not as_made(self.connection.pgconn):
             self._send(PUT_BACK_LOCAL)
 
-    def commit(self) -> None:
-        """Commits. Raises CommitUnclear where nobody can say whether it landed, CommitRefused."""
-        try:
-            result = self._send(b"COMMIT")
-        except psycopg.Error as error:
-            if outage_of(error, connected=not self.lost, committing=True) is Outage.UNCLEAR:
-                raise CommitUnclear(str(error)) from error
-            if is_unfit(error):
-                raise CommitRefused(error) from error
-            raise
+    def commit(self, end: Callable[[], None] | None = None) -> None:
+        """Commits; what is a statement and no transaction by its `end`.
+
+        Raises CommitUnclear where nobody can say whether it landed, CommitRefused.
+        """
+        with committing(lambda: not self.lost):
+            result = self._send(b"COMMIT") if end is None else end()
         self._put_back_for_good()
-        if result.command_status != b"COMMIT":
+        if result is not None and result.command_status != b"COMMIT":
             raise psycopg.errors.InFailedSqlTransaction("COMMIT ended in a rollback")
 
     def rollback(self) -> None:

@@ -104,7 +104,7 @@ class Task:
         self.reference: str | None = None
         """Under which it coalesces; None where it does not."""
         self.window_start: datetime | None = None
-        self.follow_ups: list[FollowUp] = []
+        self.follow_ups: Sequence[FollowUp] = ()
         self.result: bytes | None = None
         self.timeout = 0.0
         self.started: float | None = None
@@ -113,7 +113,7 @@ class Task:
         """What its handler took."""
         self.lost = 0
         """Starts before this one that ended with their worker and have no row."""
-        self.losses: list[LostStart] = []
+        self.losses: Sequence[LostStart] = ()
         """Its starts that ended with their worker, as far as this instance saw them. There is one
         more than `lost` where this start is one of them."""
         self.deaths = 0
@@ -250,7 +250,7 @@ class Task:
         It is parsed anew where it was handed out before; then whatever parsing raises comes out.
         What an earlier entry, or a check, has asked for beside its effects is forgotten.
         """
-        self.follow_ups = []
+        self.follow_ups = ()
         payload, self.payload = self.payload, _HANDED_OUT
         if payload is not _HANDED_OUT or self.handler is None:
             return payload
@@ -264,9 +264,12 @@ class Task:
         """
         e = self.envelope
         deadline = moment((self.started or time.time()) + self.timeout)
+        follow_ups: list[FollowUp] | None = None
+        if self.effect != "none":
+            self.follow_ups = follow_ups = []
         return Request(
             e.id, e.type, e.key, self.attempt, dict(e.headers), deadline, e.topic, e.partition,
-            e.offset, payload, None if self.effect == "none" else self.follow_ups,
+            e.offset, payload, follow_ups,
         )  # fmt: skip
 
     @property

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack
 from datetime import UTC, datetime
 from typing import Any
 
@@ -17,6 +18,7 @@ from feedback.contract.record import is_read_again
 from feedback.contract.states import DUPLICATE, READ_AGAIN, DeadLetterReason, State
 from feedback.journal.coalescing import Arrival, Coalescing, Superseded, superseded_statuses
 from feedback.journal.dead_letters import conflict_letter
+from feedback.journal.done_rows import copied
 from feedback.journal.rows import RequestRow, StoredRequest
 from feedback.journal.writer import CLOSED, JournalWriter
 from feedback.status.status import StatusWrite
@@ -92,12 +94,48 @@ class Transaction:
         recalled = fate.without_start(chunk.keep)
         ran, more_recalled, left = self._segments.run(fate.fresh, chunk)
         chunk.clear()
-        if late:
-            self._begin_late(anything=bool(ran))
-            cursor = session.cursor()
-        session.put_back()
         for task in ran:
             (fate.plain if is_plain(task) else fate.ended).append(task)
+        try:
+            if not (late and self._end_at_once(cursor, fate, chunk)):
+                if late:
+                    self._begin_late(anything=bool(ran))
+                    cursor = session.cursor()
+                self._end(cursor, fate, chunk)
+        except CommitUnclear as unclear:
+            unclear.beside = {t.index for t in (*recalled, *more_recalled, *left, *fate.apart)}
+            raise
+        chunk.give_back([*recalled, *more_recalled])
+        apart += fate.apart
+        return left
+
+    def _end_at_once(self, cursor: psycopg.Cursor[Any], fate: Dedup, chunk: ChunkRun) -> bool:
+        """Where nothing is to be written but rows of plain ends: one COPY, which commits itself.
+
+        False where it is not so, and where the connection is lost before it has got anything: then
+        nothing has landed, and a BEGIN can be tried until there is another one.
+        """
+        session = self._session
+        more = fate.ended or fate.answered or fate.conflicts or self._results.wanted
+        if more or not fate.plain or chunk.rows_locked or session.needs_begin:
+            return False
+        now = datetime.now(UTC)
+        with self._settling(fate.plain, fate.ended), ExitStack() as copying:
+            try:
+                copy = copying.enter_context(self._rows.copying_done(cursor))
+            except psycopg.Error:
+                if session.lost:
+                    return False
+                raise
+            copy.write(copied(plain_rows(fate.plain)))
+            session.commit(copying.close)
+        self._tell(fate, [], (now, now, session.clock.now()), chunk)
+        return True
+
+    def _end(self, cursor: psycopg.Cursor[Any], fate: Dedup, chunk: ChunkRun) -> None:
+        """Writes all that has ended in the open transaction, commits and tells."""
+        session = self._session
+        session.put_back()
         now = datetime.now(UTC)
         for task in fate.ended:
             if task.outcome is DONE:
@@ -115,13 +153,9 @@ class Transaction:
             try:
                 session.commit()
             except CommitUnclear as unclear:
-                beside = (*recalled, *more_recalled, *left, *fate.apart)
-                unclear.beside, unclear.others = {t.index for t in beside}, others
+                unclear.others = others
                 raise
         self._tell(fate, writes, (now, *written), chunk)
-        chunk.give_back([*recalled, *more_recalled])
-        apart += fate.apart
-        return left
 
     def tell_others(self, others: Others, chunk: ChunkRun) -> None:
         """Of a COMMIT that got no answer, where it has landed: its own requests are looked up.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -11,6 +11,7 @@ import psycopg
 
 from feedback.contract.states import TRANSACTION_ENDED, State
 from feedback.journal.coalescing import Superseded
+from feedback.journal.database_errors import Outage, is_unfit, outage_of
 from feedback.status.status import StatusWrite
 from processing.handlers.outcomes import Outcome
 from processing.worker.task import Task
@@ -56,6 +57,22 @@ class CommitRefused(psycopg.ProgrammingError):
     def __init__(self, error: psycopg.Error) -> None:
         super().__init__(str(error))
         self.error = error
+
+
+@contextlib.contextmanager
+def committing(connected: Callable[[], bool]) -> Iterator[None]:
+    """What is done inside commits, and whether it has landed is known while `connected`.
+
+    Raises CommitUnclear where nobody can say, CommitRefused, and what else it raises.
+    """
+    try:
+        yield
+    except psycopg.Error as error:
+        if outage_of(error, connected=connected(), committing=True) is Outage.UNCLEAR:
+            raise CommitUnclear(str(error)) from error
+        if is_unfit(error):
+            raise CommitRefused(error) from error
+        raise
 
 
 class Broken(Exception):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from feedback.journal.writer import JournalWriter
@@ -25,9 +25,9 @@ def arm(obedience: Obedience) -> None:
         point("before_lookup", " ".join(list(ids)[:3]))
         return find(self, cursor, ids)
 
-    def commit_armed(self: Session) -> None:
+    def commit_armed(self: Session, end: Callable[[], None] | None = None) -> None:
         point("before_commit")
-        commit(self)
+        commit(self, end)
         point("after_commit")
 
     def report_armed(self: Inbox, chunk: Any, outcome: Any) -> None:

@@ -45,6 +45,27 @@ def refused(message: Record) -> Malformed:
     return caught.value
 
 
+@pytest.mark.parametrize(
+    "others",
+    [
+        [],
+        [("ce_replyto", b"replies")],
+        [("traceparent", b"00-1"), ("x", b"\xff"), ("empty", None)],
+        [("ce_timeout", b"5"), ("ce_reference", b"r"), ("ce_time", b"2026-01-01T00:00:00Z")],
+    ],
+)
+def test_a_content_type_that_is_the_default_says_what_none_does(
+    others: list[tuple[str, bytes | None]],
+) -> None:
+    found = read(record([*PLAIN, ("content-type", b"application/json"), *others]))
+    assert found == read(record([*PLAIN, *others]))
+    assert found.options.content_type == JSON
+    for other in ("application/JSON", "application/json; charset=utf-8"):
+        found = read(record([*PLAIN, ("content-type", other.encode()), *others]))
+        assert found.options.content_type == other
+        assert "content-type" not in found.headers
+
+
 def test_the_plain_message() -> None:
     assert read(record(PLAIN, b'{"a":1}')) == Envelope(
         id="order-17",

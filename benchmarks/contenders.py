@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +14,7 @@ from benchmarks.cpu import per_request, used
 from benchmarks.frameworks_environment import NotInstalled, frameworks_python
 from benchmarks.full_path_runs import ROOT, RunNames, rate_within, running
 from benchmarks.load import HeldLoad
+from benchmarks.measured import Measured
 from benchmarks.membership import until_shared_out
 from benchmarks.report import say
 from benchmarks.signalled import BEGIN
@@ -28,16 +29,6 @@ SETTLED, FULL = 0.1, 0.9
 some processes have no work left."""
 TALLIED = ""
 """Instead of a table: the handlers count."""
-
-
-@dataclass(frozen=True, slots=True)
-class Measured:
-    """One run."""
-
-    rate: float
-    """Requests a second, or whatever unit is counted."""
-    cpu: Mapping[str, float]
-    """Part -> microseconds a request; empty where that could not be told."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,7 +28,7 @@ FLOOR = """What each process would spend on a request if nothing were done but w
 to do: PostgreSQL, Valkey and the Python that sends them the same statements and commands in the
 same chunks (the bare limit's), the broker and librdkafka with a loop of Python that takes batches
 and looks at headers (of the hand-off's bare loops). Nothing in it is parsed, fingerprinted, handed
-to another process or committed before it runs. What Oncepool spends more is what is left to gain."""
+to another process, or committed before it runs. What Oncepool spends more is left to gain."""
 
 
 def contest(name: str, document: Mapping[str, Any]) -> Iterator[str]:

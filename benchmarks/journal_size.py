@@ -34,7 +34,7 @@ from benchmarks.services import services
 from benchmarks.spread import in_turns, ratio, spread
 from stack import Stack
 
-ROUNDS = 3
+ROUNDS = 5
 COUNT = 100_000
 ROWS = (10_000_000, 50_000_000)
 AT_ONCE = 1_000_000

@@ -27,7 +27,7 @@ from benchmarks.services import services
 from benchmarks.spread import in_turns, ratio, spread
 from stack import Stack
 
-ROUNDS = 3
+ROUNDS = 5
 COUNT = 100_000
 CASES = {"no-op": "bench.noop", "one INSERT": "bench.insert"}
 SIDES = {"1 x 1": (1, 1), "1 x 2": (1, 2), "1 x 4": (1, 4), "2 x 1": (2, 1), "4 x 1": (4, 1)}

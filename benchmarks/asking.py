@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import redis
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -123,17 +124,29 @@ def _produce(producer: Producer, topic: str, kind: str) -> bytes:
     return key
 
 
+class AskedSpan(NamedTuple):
+    """From before one was sent until its answer was there, by the monotonic clock."""
+
+    begin: float
+    end: float
+
+
 def asked(ask: Ask, count: int, pause: float = 0.0) -> Times:
     """Asks some times that do not count, and then `count` times, `pause` seconds between two."""
+    return times_of([span.end - span.begin for span in spans_of(ask, count, pause)])
+
+
+def spans_of(ask: Ask, count: int, pause: float = 0.0) -> list[AskedSpan]:
+    """The same, one by one."""
     for _ in range(min(WARM_UP, count)):
         ask()
-    seconds = []
+    spans = []
     for _ in range(count):
-        begun = time.perf_counter()
+        begun = time.monotonic()
         ask()
-        seconds.append(time.perf_counter() - begun)
+        spans.append(AskedSpan(begun, time.monotonic()))
         time.sleep(pause)
-    return times_of(seconds)
+    return spans
 
 
 def asked_in_all(count: int) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from benchmarks.cpu import per_request, used
 from benchmarks.frameworks_environment import NotInstalled, frameworks_python
 from benchmarks.full_path_runs import ROOT, RunNames, rate_within, running
 from benchmarks.load import HeldLoad
-from benchmarks.measured import Measured
+from benchmarks.measured import Measured, Span
 from benchmarks.membership import until_shared_out
 from benchmarks.report import say
 from benchmarks.signalled import BEGIN
@@ -43,6 +44,8 @@ class Contender:
     """Where its rows are, or TALLIED."""
     app: str = "benchmarks.full_path_app:app"
     """Oncepool's handlers."""
+    module: str = "consumer"
+    """Oncepool's program, or one that runs it watched."""
     tree: Path = ROOT
     kind: str | None = None
     """The type that its requests get, where that is not the handler's."""
@@ -63,6 +66,10 @@ class Contender:
 
     def run(self, where: RunNames, handler: str, count: int) -> Measured:
         """Does `count` requests."""
+        return self.watched(where, handler, count)[0]
+
+    def watched(self, where: RunNames, handler: str, count: int) -> tuple[Measured, Span]:
+        """The same, and when."""
         each = 1 if self.reads else where.workers  # who reads nothing is told how much is its own
         count = max(100, int(count * self.share)) // each * each
         warm = max(WARM_LEAST, int(count * WARM_UP)) // each * each
@@ -81,9 +88,11 @@ class Contender:
             if load is not None:
                 load.write(count)
             begun = used([p.pid for p in started], where.stack.data, watch.own)
+            at = time.monotonic()
             self._begin(load, started)
             done = watch.until(warm + count, started)
             ended = used([p.pid for p in started], where.stack.data, watch.own)
+            span = Span(at, time.monotonic())
             for process in started:
                 process.send_signal(signal.SIGTERM)
             for process in started:
@@ -94,7 +103,7 @@ class Contender:
             rate = rate_between(marks(where.tally), begin, end)
         else:
             rate = rate_within(where, self.table, int(begin), int(end))
-        return Measured(rate, per_request(begun, ended, all_of_it))
+        return Measured(rate, per_request(begun, ended, all_of_it)), span
 
     def _counted(self, where: RunNames, requests: int) -> int:
         """What so many requests, all that are done, have counted."""
@@ -124,7 +133,7 @@ class Contender:
         if not self.program:
             settings = {**where.settings, "ONCEPOOL_APP": self.app}
             for _ in range(self.instances):
-                yield running([sys.executable, "-m", "consumer", "run"], settings, self.tree)
+                yield running([sys.executable, "-m", self.module, "run"], settings, self.tree)
             return
         python = str(frameworks_python()) if self.framework else sys.executable
         known = {

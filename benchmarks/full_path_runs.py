@@ -136,10 +136,15 @@ def _clear(where: RunNames) -> None:
 
 
 @contextmanager
-def instance(where: RunNames, **settings: str) -> Iterator[subprocess.Popen[bytes]]:
-    """One instance, which ends in good order; `settings` by the names of the environment."""
+def instance(
+    where: RunNames, module: str = "consumer", **settings: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    """One instance, which ends in good order; `settings` by the names of the environment.
+
+    `module`: Oncepool's program, or one that runs it watched.
+    """
     environment = {**where.settings, **settings}
-    with running([sys.executable, "-m", "consumer", "run"], environment, where.tree) as process:
+    with running([sys.executable, "-m", module, "run"], environment, where.tree) as process:
         yield process
         process.send_signal(signal.SIGTERM)
         if process.wait(60) != 0:

@@ -4,9 +4,10 @@
 
 One request at a time, with a handler that does nothing. Idle: Oncepool by its client and by
 polling, the afternoon's consumer by polling, and what Kafka alone takes: produced and consumed by
-one process, and a commit of an offset. Then Oncepool and the afternoon's consumer beside half of
-the load that each keeps up with while another process of this machine sends it. A first round does
-not count: a broker that has just started is half as fast.
+one process, and a commit of an offset; and once more Oncepool by its client, with time stamps in
+each process that say how long each step takes, also in the slowest of a hundred. Then Oncepool and
+the afternoon's consumer beside half of the load that each keeps up with while another process of
+this machine sends it. A first round does not count: a broker that has just started is half as fast.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from benchmarks.asking import (
     Ask,
@@ -30,6 +32,7 @@ from benchmarks.asking import (
 from benchmarks.contenders import Contender
 from benchmarks.cpu import PARTS, medians, per_request, used
 from benchmarks.full_path_runs import ROOT, RunNames, fill_topic, instance, place, running
+from benchmarks.latency_steps import stamped
 from benchmarks.machine import facts
 from benchmarks.membership import behind, until_shared_out
 from benchmarks.options import options_of, parser_of, rounds_of
@@ -37,6 +40,7 @@ from benchmarks.other_tree import add_option, other_tree
 from benchmarks.report import print_table, say, write_json
 from benchmarks.services import services
 from benchmarks.spread import in_turns, ratio, spread
+from benchmarks.stamps import summary
 from benchmarks.tally import counted
 from benchmarks.watch import TallyWatch
 from stack import Stack
@@ -109,9 +113,14 @@ def main() -> None:
             times = run(stack, way, options.workers, count, rates.get(way.name, 0.0))
             found[way.name].append(times)
             say(f"round {number + 1} of {rounds}, {way.name}: {times.p50:.1f} / {times.p99:.1f} ms")
+        steps = summary(
+            [one for _ in range(rounds) for one in stamped(stack, KIND, options.workers, count)]
+        )
     tell(found, machine.line)
+    tell_steps(steps)
     if options.whole:
-        write_json("latency", machine, {"requests": count, "rounds": rounds, "found": found})
+        results = {"requests": count, "rounds": rounds, "found": found, "steps": steps}
+        write_json("latency", machine, results)
     say(
         f"latency: p50 of {CLIENT} / {AFTERNOON}: {_ratio(found, CLIENT, AFTERNOON, 'p50')}; "
         f"p99 / {RAW}: {_ratio(found, CLIENT, RAW, 'p99')}"
@@ -224,6 +233,15 @@ def tell(found: Mapping[str, Sequence[CostedTimes]], caption: str) -> None:
         ("side", *PARTS, "all"),
         [(name, *medians([t.cpu for t in times]).values()) for name, times in found.items()],
         "- where too little was used to be told",
+    )
+
+
+def tell_steps(steps: Sequence[Mapping[str, Any]]) -> None:
+    """Prints where the time of an idle request goes."""
+    print_table(
+        f"{CLIENT}, idle, by step: milliseconds",
+        ("step", "median", "mean of the slowest 1 %"),
+        [(step["step"], step["median"], step["slow"]) for step in steps],
     )
 
 

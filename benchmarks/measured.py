@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -14,3 +15,10 @@ class Measured:
     """Requests a second, or whatever unit is counted."""
     cpu: Mapping[str, float]
     """Part -> microseconds a request; empty where that could not be told."""
+
+
+class Span(NamedTuple):
+    """From when to when, by the monotonic clock, CPU was counted."""
+
+    begin: float
+    end: float

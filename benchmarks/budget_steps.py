@@ -47,7 +47,7 @@ _MAIN_FILES: dict[str, str] = {
                      "doubts", "trying_again", "standstill", "counts", "workers", "seats",
                      "worker_deaths", "running"), ENDS),
     **dict.fromkeys(("loop", "service", "supervisor", "worker_processes", "maintenance_link",
-                     "clerk_link", "turns", "waits", "stats", "watchdog", "signal_pipe", "signals",
+                     "turns", "waits", "stats", "watchdog", "signal_pipe", "signals",
                      "wakeup", "logs", "pool_log", "pool_stats", "hearing", "topic_watch",
                      "shutdown", "facts", "restart_backoff", "respawn", "deadlines", "letting_go",
                      "leases", "handover", "broker_contact", "unstarted_parts",

@@ -1,7 +1,7 @@
 """What guarding `tx` adds to a statement, a call and a cursor: each look alone, on the client.
 
 Nothing is sent. A connection that is none will do for what does not ask how a transaction stands;
-what does needs one that is open (`scripts/bench calling --database`).
+what does needs one that is open (`--database` of benchmarks/calling.py).
 """
 
 from __future__ import annotations

@@ -28,10 +28,9 @@ to_timestamp(updated_at / 1000.0) AS finished_at FROM {SCHEMA}.workflow_status
 WHERE status = 'SUCCESS'"""
 
 
-def main() -> None:
-    handler, tuned = sys.argv[1], sys.argv[2:] == ["tuned"]
-    url = os.environ["DATABASE"].replace("postgresql://", "postgresql+psycopg://", 1)
-    config: DBOSConfig = {
+def config_of(url: str, *, tuned: bool) -> DBOSConfig:
+    """Of one process."""
+    return {
         "name": "bench",
         "system_database_url": url,
         "dbos_system_schema": SCHEMA,
@@ -40,7 +39,12 @@ def main() -> None:
         "kafka_queue_polling_interval_sec": 0.01 if tuned else 0.05,
         "log_level": "WARNING",
     }
-    DBOS(config=config)
+
+
+def main() -> None:
+    handler, tuned = sys.argv[1], sys.argv[2:] == ["tuned"]
+    url = os.environ["DATABASE"].replace("postgresql://", "postgresql+psycopg://", 1)
+    DBOS(config=config_of(url, tuned=tuned))
     store = SQLAlchemyDatasource.create(url, schema=SCHEMA)
     # Its workflows run in more threads than the client's pool has connections: they wait for one.
     connections = redis.BlockingConnectionPool.from_url(os.environ["REDIS"], timeout=None)

@@ -75,7 +75,7 @@ _WORKER_FILES: dict[str, str] = {
     **dict.fromkeys(("session", "writer", "queries", "connections", "commits", "database_clock",
                      "prepared_statements", "gathering_pipeline", "statements", "outages",
                      "row_settings", "transaction_ends", "postgres_times",
-                     "open_rows"), STATEMENTS),
+                     "open_rows", "postgres", "backoff"), STATEMENTS),
     **dict.fromkeys(("done_rows", "rows", "plain", "records", "ending", "conclusion",
                      "result_outbox", "retry_decision"), ROWS),
     **dict.fromkeys(("status", "store", "sender", "redis_store", "redis_commands", "hints"),

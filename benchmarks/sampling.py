@@ -33,7 +33,7 @@ ROOT = Path(__file__).parents[1]
 OURS = ("consumer/", "processing/", "feedback/")
 EVERY = 0.001
 """Seconds of CPU between two notes, at least."""
-AT_ONCE = 50
+AT_ONCE = 20
 """Notes written at once."""
 NOWHERE = "?"
 """Of a stack without a function of the project."""
@@ -154,11 +154,11 @@ def sampled(folder: Path, begin: float, end: float) -> dict[str, Sampled]:
 
 
 def _between(clocks: list[Any]) -> dict[str, float]:
-    """Thread -> CPU seconds from the first look at the clocks to the last one."""
+    """Thread -> CPU seconds from the first look at the clocks to the last one that saw it."""
     if len(clocks) < 2:
         return {}
     first, last = clocks[0], clocks[-1]
-    before = first["threads"]
-    spent = {name: seconds - before.get(name, 0.0) for name, seconds in last["threads"].items()}
+    latest = {name: seconds for one in clocks for name, seconds in one["threads"].items()}
+    spent = {name: seconds - first["threads"].get(name, 0.0) for name, seconds in latest.items()}
     rest = last["process"] - first["process"] - sum(spent.values())
     return {**spent, OTHERS: max(0.0, rest)}

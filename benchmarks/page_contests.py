@@ -18,6 +18,12 @@ CONTESTS = {
     "io_bound-8": "Handlers that wait, eight workers",
 }
 LIMIT, LOOPS = "bare limit", "bare loops, by batches"
+SET_UP = {
+    "peers": "#peers",
+    "handoff": "#handoff-cpu_bound-io_bound-beside-journal_size-backlog",
+}
+"""Where the settings of a contest's sides are told."""
+LEFT_OUT = "This run has left the other frameworks out (`--own`)."
 ALIKE_SINCE = "2026-11-28T15:30"
 """When the bare limit began to write rows and statuses as Oncepool does."""
 UNLIKE = (
@@ -42,8 +48,15 @@ def contest(name: str, document: Mapping[str, Any]) -> Iterator[str]:
             rows.append((side, spread(rates).median, ratio(ours, rates), *cpu.values()))
         yield f"**{case}**: {document['unit']} a second, and microseconds of CPU for each"
         yield table(("side", "rate", "Oncepool / it", *PARTS, "all"), rows)
+    if (benchmark := name.partition("-")[0]) in SET_UP:
+        where = f"[{benchmark}](../benchmarks/README.md{SET_UP[benchmark]})"
+        yield f"How each side is set up, and by which page: {where}.{_left_out(document)}"
     yield from _limit_then(document)
     yield plot(name)
+
+
+def _left_out(document: Mapping[str, Any]) -> str:
+    return "" if document.get("frameworks") else f" {LEFT_OUT}"
 
 
 def _limit_then(document: Mapping[str, Any]) -> Iterator[str]:

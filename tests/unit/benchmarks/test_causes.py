@@ -21,7 +21,7 @@ from benchmarks.causes import (
 )
 from benchmarks.goals import UNTOLD, verdicts
 from benchmarks.page import text_of
-from benchmarks.page_contests import ALIKE_SINCE, UNLIKE
+from benchmarks.page_contests import ALIKE_SINCE, LEFT_OUT, UNLIKE
 
 NOW, THEN = "2030-01-02T03:04:05Z", "2026-11-28T01:28:25Z"
 
@@ -172,6 +172,16 @@ def test_the_sum_that_any_design_needs_takes_services_python_and_librdkafka() ->
     assert "| no-op | 8.00 | 2.00 | 1.00 | 2.00 | 12.0 | 25.0 | 46.0 | 1.84 |" in text
     assert UNLIKE not in text
     assert "## What any design needs\n\nNot measured.\n" in text_of({})
+
+
+def test_a_run_without_other_frameworks_says_so() -> None:
+    results = peers()
+    assert text_of(results).count(LEFT_OUT) == 3
+    for document in results.values():
+        document["frameworks"] = {"DBOS": "3.4.0"}
+    text = text_of(results)
+    assert LEFT_OUT not in text
+    assert "by which page: [peers](../benchmarks/README.md#peers)." in text
 
 
 def test_an_older_bare_limit_is_told_as_one() -> None:

@@ -18,9 +18,9 @@ from typing import Any
 import anyio
 import orjson
 import redis.asyncio
-import uvloop
-from fast_depends.msgspec import MsgSpecSerializer
-from fast_depends.pydantic import PydanticSerializer
+import uvloop  # type: ignore[import-not-found, unused-ignore]
+from fast_depends.msgspec import MsgSpecSerializer  # type: ignore[import-not-found, unused-ignore]
+from fast_depends.pydantic import PydanticSerializer  # type: ignore[import-not-found, unused-ignore]
 from faststream import AckPolicy, FastStream
 from faststream.confluent import KafkaBroker
 from faststream.confluent.annotations import KafkaMessage

@@ -32,6 +32,8 @@ from stack import Stack
 ROUNDS = 5
 COUNT = 150_000
 KIND = "bench.noop"
+Noted = Mapping[str, sampling.Sampled]
+"""Process -> what it noted."""
 OURS = Contender("Oncepool", app="benchmarks.watched_app:app", module="benchmarks.watched_main")
 
 
@@ -44,6 +46,8 @@ class BudgetRun:
     """By process; empty where that could not be told."""
     steps: Mapping[str, Mapping[str, float]]
     """Main and worker, each by step."""
+    functions: Mapping[str, Mapping[str, float]]
+    """The same by function, as far as their main threads were in one of the project's."""
 
 
 def main() -> None:
@@ -82,20 +86,33 @@ def run(stack: Stack, side: Contender, workers: int, count: int) -> BudgetRun:
         finally:
             del os.environ[sampling.FOLDER]
         noted = sampling.sampled(Path(folder), *span)
-    return BudgetRun(measured.rate, measured.cpu, by_step(measured.cpu, noted))
+    return BudgetRun(
+        measured.rate, measured.cpu, by_step(measured.cpu, noted), by_function(measured.cpu, noted)
+    )
 
 
-def by_step(
-    cpu: Mapping[str, float], noted: Mapping[str, sampling.Sampled]
-) -> dict[str, dict[str, float]]:
+def by_step(cpu: Mapping[str, float], noted: Noted) -> dict[str, dict[str, float]]:
     """What each process used, shared out among its steps by what it noted."""
     return {
+        process: _of(cpu.get(process, 0.0), one.shares(steps_of_process(process)))
+        for process, one in noted.items()
+    }
+
+
+def by_function(cpu: Mapping[str, float], noted: Noted) -> dict[str, dict[str, float]]:
+    """The same among functions."""
+    return {
         process: {
-            step: share * cpu.get(process, 0.0)
-            for step, share in one.shares(steps_of_process(process)).items()
+            place: cost
+            for place, cost in _of(cpu.get(process, 0.0), one.shares(str)).items()
+            if place in one.places and place != sampling.NOWHERE
         }
         for process, one in noted.items()
     }
+
+
+def _of(cost: float, shares: Mapping[str, float]) -> dict[str, float]:
+    return {name: share * cost for name, share in shares.items()}
 
 
 def tell(found: Mapping[str, Sequence[BudgetRun]], caption: str) -> None:

@@ -122,7 +122,7 @@ _HANDED = (
     "committed and answered before it runs"
 )
 _WAY = {OWN: _HANDED, "PostgreSQL": "a look-up, and a row of more columns",
-        "broker": "a commit for each turn"}  # fmt: skip
+        "broker": "commits come more often"}  # fmt: skip
 _TABLE = {
     OWN: f"both wait for the answer to each INSERT; {_HANDED}",
     "PostgreSQL": "groups of requests have savepoints, ids are looked up, rows have more columns",

@@ -9,6 +9,8 @@ from benchmarks.cpu import PARTS
 from benchmarks.markdown import plot, table
 from benchmarks.spread import spread
 
+MOST = 12
+"""Functions that are told of a process."""
 ABOUT = """Microseconds of CPU for each request of a no-op handler with a row and a status, two
 workers, all requests there. The processes say for themselves where they are: every few milliseconds
 of CPU that the main thread has used it notes which function of Oncepool's it is in, and its share
@@ -33,7 +35,16 @@ def budget(document: Mapping[str, Any]) -> Iterator[str]:
         names = dict.fromkeys(name for one in reversed(steps) for name in one)
         yield f"**{process}**"
         yield _compared("step", sides, {n: [one.get(n) for one in steps] for n in names})
+        yield from _profile(found["Oncepool"], process)
     yield plot("budget")
+
+
+def _profile(runs: Sequence[Mapping[str, Any]], process: str) -> Iterator[str]:
+    """The functions that take most of a process's CPU."""
+    told = [{"steps": run.get("functions", {})} for run in runs]
+    if functions := steps_of(told, process):
+        yield f"The {MOST} functions of it in which most is spent:"
+        yield table(("function", "us"), list(functions.items())[:MOST])
 
 
 def steps_of(runs: Sequence[Mapping[str, Any]], process: str) -> dict[str, float]:

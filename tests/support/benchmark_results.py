@@ -112,6 +112,7 @@ def steps(main: float, worker: float) -> dict[str, Any]:
     return {
         "rate": 9, "cpu": {"main": 9.0, "worker": 20.0, "PostgreSQL": 8.0},
         "steps": {"main": {"order": main, "frames": 1.0}, "worker": {"rows": worker}},
+        "functions": {"main": {f"a.py:f{n}": 9.0 - n / 8 for n in range(20)}},
     }  # fmt: skip
 
 

@@ -117,6 +117,11 @@ def test_a_step_costs_its_share_of_what_its_process_costs() -> None:
     }  # fmt: skip
 
 
+def test_a_function_costs_its_share_too_where_it_is_one_of_the_projects() -> None:
+    main = Sampled(Counter({"a.py:f": 3, NOWHERE: 1}), {MAIN: 4.0, "inbox": 4.0})
+    assert budget.by_function({"main": 8.0}, {"main": main}) == {"main": {"a.py:f": 3.0}}
+
+
 @pytest.mark.parametrize(
     "process, place, step",
     [

@@ -149,5 +149,7 @@ def test_the_budget_has_a_table_a_process_before_and_after() -> None:
         "| all | 37.0 | 37.0 | +0.00 |",
     ):
         assert line in text
+    assert "| a.py:f11 | 7.62 |" in text
+    assert "a.py:f12" not in text
     alone = text_of({"budget": {**BUDGET, "found": {"Oncepool": [steps(3, 7)]}}})
     assert "| order | 3 |" in alone

@@ -1,44 +1,43 @@
-"""The bare limit: the same SQL and the same Redis commands, and nothing else.
+"""The bare limit: the statements, rows and status commands of Oncepool, and nothing else.
 
     python -m benchmarks.bare_limit HANDLER COUNT [WARM]
 
 With WARM it does so many at first and waits for a signal before the others, and for another after
 them: see benchmarks/signalled.py. Reads DATABASE, REDIS, SCHEMA and PREFIX from the environment.
 No Kafka, no payload is parsed, no fingerprint made, nothing is handed between processes: ids are
-made here and their rows are written with psycopg as its manual shows, in chunks as large as
-Oncepool's. Statuses leave through a thread of their own, as there.
+made here, in chunks as large as Oncepool's. BEGIN, the look-up, savepoints, COPY, COMMIT and
+statuses are sent by Oncepool's own code for them, so that they stay the same: rows as it packs
+those that are plainly done, statuses final, as these are, so that a hundred are set at once.
+Handlers' INSERTs go as psycopg sends them. Statuses leave through a thread of their own.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+import time
 import uuid
-from datetime import UTC, datetime
 from typing import Any
 
 import psycopg
+from psycopg import pq
 
 from benchmarks import signalled
-from feedback.contract.states import State
+from feedback.contract.times import microseconds
+from feedback.journal.done_rows import done_row
+from feedback.journal.writer import JournalWriter
 from feedback.status.redis_store import RedisStatusStore
 from feedback.status.sender import StatusSender
-from feedback.status.status import StatusFields, StatusWrite
+from feedback.status.status import StatusWrite
+from processing.worker.statements import BEGIN, RELEASE, SAVEPOINT
 
 CHUNK = 500
 SEGMENT = 25
 SCHEMA = os.environ.get("SCHEMA", "oncepool")
-FIND = f"""SELECT id, type, state, code, attempt, run, crashes, fingerprint, result::text, error,
- reason, superseded_by, token, topic, partition, kafka_offset FROM {SCHEMA}.requests
- WHERE id = ANY(%s)"""
-JOURNAL = f"""COPY {SCHEMA}.requests (id, type, state, code, attempt, run, crashes, fingerprint,
- key, topic, partition, kafka_offset, produced_at, effect, finished_at)
- FROM STDIN (FORMAT binary)"""
-TYPES = ("text", "text", "text", "text", "int4", "int4", "int4", "bytea", "bytea", "text", "int4",
-         "int8", "timestamptz", "text", "timestamptz")  # fmt: skip
 INSERT = f"INSERT INTO {SCHEMA}.effects (id, amount) VALUES (%s, %s)"
 COPY = f"COPY {SCHEMA}.effects (id, amount) FROM STDIN (FORMAT binary)"
 FINGERPRINT = bytes(16)
+TTL = 3600
 
 
 def main() -> None:
@@ -60,48 +59,58 @@ def main() -> None:
 
 def run(cursor: psycopg.Cursor[Any], sender: StatusSender, handler: str, count: int) -> None:
     """So many requests, by chunks."""
+    rows = JournalWriter(SCHEMA)
     for start in range(0, count, CHUNK):
         ids = sorted(str(uuid.uuid4()) for _ in range(min(CHUNK, count - start)))
-        now = datetime.now(UTC)
-        run_chunk(cursor, handler, ids, now)
-        sender.put([status(i, handler, now) for i in ids])
+        now = microseconds(time.time())
+        run_chunk(cursor, rows, handler, ids, now)
+        sender.put([status(request_id, handler, now) for request_id in ids])
 
 
 def run_chunk(
-    cursor: psycopg.Cursor[Any], handler: str, ids: list[str], now: datetime
-) -> None:  # fmt: skip
-    cursor.execute("BEGIN")
-    cursor.execute(FIND, (ids,))
-    cursor.fetchall()
+    cursor: psycopg.Cursor[Any], rows: JournalWriter, handler: str, ids: list[str], now: int
+) -> None:
+    """One transaction."""
+    send(cursor, BEGIN)
+    rows.find(cursor, ids)
     if handler == "bench.insert":
+        send(cursor, SAVEPOINT + b"; SELECT pg_current_xact_id()")
         for start in range(0, len(ids), SEGMENT):
-            cursor.execute("SAVEPOINT segment")
             for request_id in ids[start : start + SEGMENT]:
                 cursor.execute(INSERT, (request_id, 5))
-            cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
-            cursor.execute("RELEASE SAVEPOINT segment")
+            more = start + SEGMENT < len(ids)
+            send(cursor, b"; ".join((*RELEASE, SAVEPOINT) if more else RELEASE))
     elif handler == "bench.batch":
         with cursor.copy(COPY) as copy:
             copy.set_types(("text", "int4"))
             for request_id in ids:
                 copy.write_row((request_id, 5))
-    with cursor.copy(JOURNAL) as copy:
-        copy.set_types(TYPES)
-        for offset, request_id in enumerate(ids):
-            copy.write_row(
-                (
-                    request_id, handler, "done", "ok", 1, 1, 0, FINGERPRINT, request_id.encode(),
-                    "bench", 0, offset, now, "transaction", now,
-                )
-            )  # fmt: skip
-    cursor.execute("COMMIT")
+    rows.insert_done(cursor, [row(request_id, handler, n, now) for n, request_id in enumerate(ids)])
+    send(cursor, b"COMMIT")
 
 
-def status(request_id: str, handler: str, now: datetime) -> StatusWrite:
-    value = StatusFields(
-        request_id, handler, State.DONE, 1, code="ok", attempt=1, at=now, fingerprint=FINGERPRINT
-    ).encode()
-    return StatusWrite(request_id, value, 3600)
+def send(cursor: psycopg.Cursor[Any], statements: bytes) -> None:
+    """As Oncepool's session does, past psycopg's own ways. Raises OperationalError."""
+    result = cursor.connection.pgconn.exec_(statements)
+    if result.status not in (pq.ExecStatus.COMMAND_OK, pq.ExecStatus.TUPLES_OK):
+        raise psycopg.OperationalError(result.get_error_message())
+
+
+def row(request_id: str, handler: str, offset: int, now: int) -> bytes:
+    """Of a request that is done."""
+    return done_row(
+        request_id, handler, fingerprint=FINGERPRINT, own_fingerprint=False, result=None,
+        key=request_id.encode(), topic="bench", partition=0, offset=offset, produced_at=now,
+        finished_at=now,
+    )  # fmt: skip
+
+
+def status(request_id: str, handler: str, now: int) -> StatusWrite:
+    """The same."""
+    return StatusWrite.of_done(
+        request_id, handler, at=now, fingerprint=FINGERPRINT, result=None, ttl=TTL, reply_to=None,
+        final=True,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

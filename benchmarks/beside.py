@@ -13,7 +13,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from benchmarks.asking import Times, asked, by_client
+from benchmarks.asking import CostedTimes, asked, asked_in_all, by_client
+from benchmarks.cpu import PARTS, medians, per_request, used
 from benchmarks.full_path_runs import ROOT, fill_topic, place, running
 from benchmarks.machine import facts
 from benchmarks.options import options_of, parser_of, rounds_of
@@ -23,7 +24,7 @@ from benchmarks.services import services
 from benchmarks.spread import in_turns, ratio, spread
 from stack import Stack
 
-ROUNDS = 3
+ROUNDS = 5
 REQUESTS = 300
 SLOW = 400
 """Requests of 1 s that are there at the start: more than are done."""
@@ -48,7 +49,7 @@ def main() -> None:
         if tree is not None:
             sides += [(name, tree) for name in BESIDE]
         machine = facts(stack)
-        found: dict[str, list[Times]] = {}
+        found: dict[str, list[CostedTimes]] = {}
         for number, (name, files) in in_turns(sides, rounds):
             # A request that no worker is kept for waits for a second: fewer of them do.
             asks = max(10, count // 10) if name == NONE else count
@@ -64,18 +65,22 @@ def main() -> None:
     say(f"beside: p99 where a worker is kept / alone: {share}, at most {AIM:g}: {verdict}")
 
 
-def run(stack: Stack, slow: str | None, count: int, tree: Path) -> Times:
+def run(stack: Stack, slow: str | None, count: int, tree: Path) -> CostedTimes:
     """One case, once."""
     with place(stack, 2, tree) as where:
         fill_topic(where, slow or QUICK, SLOW if slow else 0)
         settings = {**where.settings, "ONCEPOOL_APP": "benchmarks.busy_app:app"}
         # What it has not done in its grace it gives up: its exit code says so, and does not matter.
         command = [sys.executable, "-m", "consumer", "run"]
-        with running(command, settings, tree), by_client(where, QUICK) as ask:
-            return asked(ask, count, PAUSE)
+        with running(command, settings, tree) as process, by_client(where, QUICK) as ask:
+            ask()  # it is up
+            begun = used([process.pid], stack.data)
+            times = asked(ask, count, PAUSE)
+            cpu = per_request(begun, used([process.pid], stack.data), asked_in_all(count))
+            return CostedTimes(times.p50, times.p99, times.longest, times.count, cpu)
 
 
-def tell(found: Mapping[str, Sequence[Times]], caption: str) -> None:
+def tell(found: Mapping[str, Sequence[CostedTimes]], caption: str) -> None:
     """Prints the table."""
     alone = [t.p99 for t in found[ALONE]]
     print_table(
@@ -92,6 +97,11 @@ def tell(found: Mapping[str, Sequence[Times]], caption: str) -> None:
             for name, times in found.items()
         ],
         caption,
+    )
+    print_table(
+        "CPU microseconds for each of them, what the slow ones compute included, medians",
+        ("case", *PARTS, "all"),
+        [(name, *medians([t.cpu for t in times]).values()) for name, times in found.items()],
     )
 
 

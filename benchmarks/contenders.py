@@ -5,7 +5,8 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +15,7 @@ from benchmarks.cpu import per_request, used
 from benchmarks.frameworks_environment import NotInstalled, frameworks_python
 from benchmarks.full_path_runs import ROOT, RunNames, rate_within, running
 from benchmarks.load import HeldLoad
+from benchmarks.measured import Measured, Span
 from benchmarks.membership import until_shared_out
 from benchmarks.report import say
 from benchmarks.signalled import BEGIN
@@ -31,16 +33,6 @@ TALLIED = ""
 
 
 @dataclass(frozen=True, slots=True)
-class Measured:
-    """One run."""
-
-    rate: float
-    """Requests a second, or whatever unit is counted."""
-    cpu: Mapping[str, float]
-    """Part -> microseconds a request; empty where that could not be told."""
-
-
-@dataclass(frozen=True, slots=True)
 class Contender:
     """One side: Oncepool of a tree, or a program that runs once for each worker."""
 
@@ -52,6 +44,8 @@ class Contender:
     """Where its rows are, or TALLIED."""
     app: str = "benchmarks.full_path_app:app"
     """Oncepool's handlers."""
+    module: str = "consumer"
+    """Oncepool's program, or one that runs it watched."""
     tree: Path = ROOT
     kind: str | None = None
     """The type that its requests get, where that is not the handler's."""
@@ -72,6 +66,10 @@ class Contender:
 
     def run(self, where: RunNames, handler: str, count: int) -> Measured:
         """Does `count` requests."""
+        return self.watched(where, handler, count)[0]
+
+    def watched(self, where: RunNames, handler: str, count: int) -> tuple[Measured, Span]:
+        """The same, and when."""
         each = 1 if self.reads else where.workers  # who reads nothing is told how much is its own
         count = max(100, int(count * self.share)) // each * each
         warm = max(WARM_LEAST, int(count * WARM_UP)) // each * each
@@ -90,9 +88,11 @@ class Contender:
             if load is not None:
                 load.write(count)
             begun = used([p.pid for p in started], where.stack.data, watch.own)
+            at = time.monotonic()
             self._begin(load, started)
             done = watch.until(warm + count, started)
             ended = used([p.pid for p in started], where.stack.data, watch.own)
+            span = Span(at, time.monotonic())
             for process in started:
                 process.send_signal(signal.SIGTERM)
             for process in started:
@@ -103,7 +103,7 @@ class Contender:
             rate = rate_between(marks(where.tally), begin, end)
         else:
             rate = rate_within(where, self.table, int(begin), int(end))
-        return Measured(rate, per_request(begun, ended, all_of_it))
+        return Measured(rate, per_request(begun, ended, all_of_it)), span
 
     def _counted(self, where: RunNames, requests: int) -> int:
         """What so many requests, all that are done, have counted."""
@@ -133,7 +133,7 @@ class Contender:
         if not self.program:
             settings = {**where.settings, "ONCEPOOL_APP": self.app}
             for _ in range(self.instances):
-                yield running([sys.executable, "-m", "consumer", "run"], settings, self.tree)
+                yield running([sys.executable, "-m", self.module, "run"], settings, self.tree)
             return
         python = str(frameworks_python()) if self.framework else sys.executable
         known = {

@@ -6,11 +6,12 @@ import argparse
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from benchmarks.contenders import Contender, Measured, present
+from benchmarks.contenders import Contender, present
 from benchmarks.cpu import PARTS, medians
 from benchmarks.frameworks_environment import version_of
 from benchmarks.full_path_runs import place
 from benchmarks.machine import Machine, facts
+from benchmarks.measured import Measured
 from benchmarks.options import options_of, parser_of, rounds_of
 from benchmarks.other_tree import add_option, other_tree
 from benchmarks.report import print_table, say, write_json

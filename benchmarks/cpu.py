@@ -39,10 +39,11 @@ def used(roots: list[int], services: Path, without: Collection[int] = ()) -> dic
         if process.pid not in without:
             part = SERVICES.get(process.name(), "other")
             _add(seconds, part, process, ended=part)
-    for root in map(psutil.Process, roots):
-        _add(seconds, "main", root, ended="other")
-        for child in root.children(recursive=True):
-            with suppress(psutil.NoSuchProcess):
+    for pid in roots:
+        with suppress(psutil.NoSuchProcess):  # what has gone can't be told, which per_request sees
+            root = psutil.Process(pid)
+            _add(seconds, "main", root, ended="other")
+            for child in root.children(recursive=True):
                 _add(seconds, part_of(child), child, ended="other")
     return seconds
 
@@ -73,7 +74,9 @@ def per_request(
 
     That is so where too little was used, and where a process has gone whose CPU nobody counts.
     """
-    spent = {part: seconds - before.get(part, 0.0) for part, seconds in after.items()}
+    spent = {
+        part: after.get(part, 0.0) - before.get(part, 0.0) for part in before.keys() | after.keys()
+    }
     if requests <= 0 or sum(spent.values()) < LEAST or min(spent.values()) < 0:
         return {}
     return {part: 1e6 * seconds / requests for part, seconds in spent.items()}

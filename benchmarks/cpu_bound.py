@@ -29,7 +29,7 @@ CONTEST = Contest(
         "mixed": Case("bench.cpu.mixed", 11_100),
     },
     SIDES,
-    rounds=3,
+    rounds=5,
     unit="units of work",
 )
 

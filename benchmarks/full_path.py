@@ -12,13 +12,23 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from benchmarks.full_path_runs import bare, oncepool, plain
+from benchmarks.full_path_sides import bare, oncepool, plain
 from benchmarks.machine import Machine, facts
 from benchmarks.options import options_of, parser_of, rounds_of
 from benchmarks.other_tree import add_option, other_tree
 from benchmarks.report import print_table
 from benchmarks.services import services
-from benchmarks.sides import Rates, Side, keep, measure, speeds_of, with_aim
+from benchmarks.sides import (
+    Found,
+    Side,
+    cpu_of,
+    keep,
+    measure,
+    rates_of,
+    speeds_of,
+    tell_cpu,
+    with_aim,
+)
 from benchmarks.spread import ratio
 
 ROUNDS = 5
@@ -60,12 +70,13 @@ def main() -> None:
         sides = [replace(side, count=side.count // divisor) for side in SIDES]
         if tree is not None:
             sides.append(replace(sides[0], name=options.against, tree=tree))
-        rates = measure(stack, HANDLERS, sides, workers, rounds)
-    tell(machine, rates, workers, rounds, whole=options.whole)
+        found = measure(stack, HANDLERS, sides, workers, rounds)
+    tell(machine, found, workers, rounds, whole=options.whole)
 
 
-def tell(machine: Machine, rates: Rates, workers: int, rounds: int, *, whole: bool) -> None:
+def tell(machine: Machine, found: Found, workers: int, rounds: int, *, whole: bool) -> None:
     """Prints the tables; a whole run is written down and drawn, too."""
+    rates = rates_of(found)
     speeds = speeds_of(rates)
     ratios = {
         handler: {side: ratio(sides[OURS], values) for side, values in sides.items()}
@@ -86,11 +97,14 @@ def tell(machine: Machine, rates: Rates, workers: int, rounds: int, *, whole: bo
             for key, name in HANDLERS.items()
         ],
     )
+    tell_cpu(found, HANDLERS)
     if whole:
         results = {
             "workers": workers,
+            "rounds": rounds,
             "requests": {side.name: side.count for side in SIDES},
             "requests_per_second": rates,
+            "cpu": cpu_of(found),
             "oncepool_as_multiple": ratios,
         }
         groups = {name: speeds[key] for key, name in HANDLERS.items()}

@@ -1,4 +1,4 @@
-"""One measured run of each design, for benchmarks/full_path.py."""
+"""Where a run takes place, what runs there, and how fast it was, by the rows that it left."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ import os
 import signal
 import subprocess
 import sys
-import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -136,50 +135,20 @@ def _clear(where: RunNames) -> None:
                 client.unlink(*keys)
 
 
-def oncepool(where: RunNames, handler: str, count: int) -> float:
-    """Requests a second of one instance that finds `count` requests in its topic."""
-    fill_topic(where, handler, count)
-    with instance(where) as process:
-        wait_for_rows(where, "requests", count, process)
-    return rate(where, "requests", count)
-
-
 @contextmanager
-def instance(where: RunNames, **settings: str) -> Iterator[subprocess.Popen[bytes]]:
-    """One instance, which ends in good order; `settings` by the names of the environment."""
+def instance(
+    where: RunNames, module: str = "consumer", **settings: str
+) -> Iterator[subprocess.Popen[bytes]]:
+    """One instance, which ends in good order; `settings` by the names of the environment.
+
+    `module`: Oncepool's program, or one that runs it watched.
+    """
     environment = {**where.settings, **settings}
-    with running([sys.executable, "-m", "consumer", "run"], environment, where.tree) as process:
+    with running([sys.executable, "-m", module, "run"], environment, where.tree) as process:
         yield process
         process.send_signal(signal.SIGTERM)
         if process.wait(60) != 0:
             raise RuntimeError(f"oncepool run ended with {process.returncode}")
-
-
-def plain(commits: str) -> Callable[[RunNames, str, int], float]:
-    """The plain design, with a commit for each `poll` or each `message`."""
-
-    def run(where: RunNames, handler: str, count: int) -> float:
-        fill_topic(where, handler, count)
-        command = [sys.executable, "-m", "benchmarks.plain_design", str(count), commits]
-        with running([*command, str(where.workers)], where.environment) as process:
-            wait_for_rows(where, "plain", count, process)
-            process.wait(60)
-        return rate(where, "plain", count)
-
-    return run
-
-
-def bare(where: RunNames, handler: str, count: int) -> float:
-    """The SQL and the Redis commands alone, in as many processes as there are workers."""
-    each = str(count // where.workers)
-    command = [sys.executable, "-m", "benchmarks.bare_limit", handler, each]
-    processes = [
-        subprocess.Popen(command, cwd=ROOT, env=where.environment) for _ in range(where.workers)
-    ]
-    for process in processes:
-        if process.wait(LONGEST) != 0:
-            raise RuntimeError(f"the bare limit ended with {process.returncode}")
-    return rate(where, "requests", int(each) * where.workers)
 
 
 def fill_topic(where: RunNames, handler: str, count: int, *, ordered: bool = False) -> None:
@@ -187,31 +156,6 @@ def fill_topic(where: RunNames, handler: str, count: int, *, ordered: bool = Fal
     create_topic(where.stack.kafka, where.name)
     producer = Producer({"bootstrap.servers": where.stack.kafka, "linger.ms": 20})
     produce(producer, where.name, handler.encode(), count, uuid7 if ordered else uuid.uuid4)
-
-
-def wait_for_rows(
-    where: RunNames, table: str, count: float, *processes: subprocess.Popen[bytes]
-) -> int:
-    """Returns when `count` requests have a row: how many do. Raises where that does not come about.
-
-    Nor while one of the processes has ended.
-    """
-    end = time.monotonic() + LONGEST
-    query = sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(where.schema, table))
-    pause = POLL
-    with psycopg.connect(where.stack.database, autocommit=True) as connection:
-        while True:
-            over = any(p.poll() is not None for p in processes)  # one that ends may have done all
-            try:
-                row = connection.execute(query).fetchone()
-            except psycopg.errors.UndefinedTable:  # one that its side makes
-                row = None
-            if row is not None and row[0] >= count:
-                return int(row[0])
-            if over or time.monotonic() > end:
-                raise RuntimeError(f"{table}: {count} requests were not finished")
-            time.sleep(pause)
-            pause = min(pause * 1.5, 1.0)
 
 
 def rate(where: RunNames, table: str, count: int) -> float:

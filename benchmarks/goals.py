@@ -5,15 +5,40 @@ Results are the documents of benchmarks/results/, by the name of their file.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
 
-from benchmarks.spread import Spread, ratio, spread
+from benchmarks.causes import (
+    OWN,
+    Cause,
+    Results,
+    apart,
+    beside_before,
+    beyond_work,
+    half_load,
+    idle_over,
+    journal_of,
+    of_status,
+    one_and_two,
+    said,
+    side_of,
+)
+from benchmarks.goal_measures import (
+    Measure,
+    backlog_memory,
+    backlog_rate,
+    cpu_ratio,
+    journals,
+    one_worker,
+    rate_ratio,
+    rebalanced,
+    times_ratio,
+    waiting,
+)
+from benchmarks.spread import Spread
 
-Results = Mapping[str, Any]
 BEFORE = "ec01882"
 """The commit that the work on speed began with."""
+UNTOLD = "what it costs by process was not measured"
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,10 +46,11 @@ class Goal:
     """One figure."""
 
     what: str
-    wanted: float
-    measure: Callable[[Results], Spread]
+    wanted: float | None
+    """None: nothing was, the figure is to be shown."""
+    measure: Measure
     """Raises KeyError where it was not measured."""
-    why: str
+    why: Cause
     """The cause, where it is missed."""
     at_most: bool = False
 
@@ -35,21 +61,37 @@ class Judged:
 
     goal: Goal
     found: Spread | None
+    why: str = ""
+    """The cause, where it is missed, or lies below 1 and nothing was wanted."""
 
     @property
     def met(self) -> bool:
         """Whether the median is as wanted."""
-        if self.found is None:
+        if self.found is None or self.goal.wanted is None:
             return False
         if self.goal.at_most:
             return self.found.median <= self.goal.wanted
         return self.found.median >= self.goal.wanted
 
     @property
+    def missed(self) -> bool:
+        """Whether it was measured, and is not as wanted."""
+        return self.found is not None and self.goal.wanted is not None and not self.met
+
+    @property
+    def wanted(self) -> str:
+        """What was wanted, in a table."""
+        if self.goal.wanted is None:
+            return ""
+        return f"{'<=' if self.goal.at_most else '>='} {self.goal.wanted:g}"
+
+    @property
     def words(self) -> str:
         """Met, or by how much it is missed."""
         if self.found is None:
             return "not measured"
+        if self.goal.wanted is None:
+            return "shown; nothing was wanted"
         if self.met:
             return "met"
         return f"missed: {100 * abs(self.found.median / self.goal.wanted - 1):.0f} % away"
@@ -57,173 +99,145 @@ class Judged:
 
 def verdicts(results: Results) -> list[Judged]:
     """Of all goals, in their order."""
-    return [Judged(goal, _measured(goal, results)) for goal in GOALS]
+    return [_judged(goal, results) for goal in GOALS]
 
 
-def _measured(goal: Goal, results: Results) -> Spread | None:
+def _judged(goal: Goal, results: Results) -> Judged:
     try:
-        return goal.measure(results)
+        found = goal.measure(results)
     except (KeyError, ValueError, ZeroDivisionError):
-        return None
+        return Judged(goal, None)
+    judged = Judged(goal, found)
+    if judged.met or (goal.wanted is None and found.median >= 1):
+        return judged
+    try:
+        return Judged(goal, found, goal.why(results))
+    except (KeyError, ValueError):
+        return Judged(goal, found, UNTOLD)
 
 
-def rate_ratio(file: str, case: str, ours: str, theirs: str) -> Callable[[Results], Spread]:
-    """Of rates, round by round, of a contest."""
-
-    def measure(results: Results) -> Spread:
-        sides = results[file]["found"][case]
-        return ratio(*([run["rate"] for run in sides[name]] for name in (ours, theirs)))
-
-    return measure
-
-
-def cpu_ratio(file: str, case: str, ours: str, theirs: str) -> Callable[[Results], Spread]:
-    """Of CPU a request over all processes, of the rounds in which that of both could be told."""
-
-    def measure(results: Results) -> Spread:
-        sides = results[file]["found"][case]
-        runs = zip(*([run["cpu"] for run in sides[n]] for n in (ours, theirs)), strict=True)
-        told = [[sum(cpu.values()) for cpu in pair] for pair in runs if all(pair)]
-        return spread([mine / other for mine, other in told])
-
-    return measure
-
-
-def _one_worker(results: Results) -> Spread:
-    one, two = (
-        rate_ratio(name, "no-op", "Oncepool", "afternoon")(results).median
-        for name in ("peers-1", "peers-2")
-    )
-    return spread([one / two])
-
-
-def times_ratio(
-    file: str, part: str, ours: str, theirs: str, *, plus: str | None = None
-) -> Callable[[Results], Spread]:
-    """Of milliseconds, round by round; `plus`: what is added to theirs."""
-
-    def measure(results: Results) -> Spread:
-        found = results[file]["found"]
-        others = [times[part] for times in found[theirs]]
-        if plus is not None:
-            more = [times["p50"] for times in found[plus]]
-            others = [a + b for a, b in zip(others, more, strict=True)]
-        return ratio([times[part] for times in found[ours]], others)
-
-    return measure
-
-
-def share_of_empty(journal: str) -> Callable[[Results], Spread]:
-    """Of rates with a journal and with an empty one."""
-    return lambda results: _journals(results, journal, "empty")
-
-
-def _pruned(results: Results) -> Spread:
-    return _journals(results, "10,000,000 rows, pruned", "10,000,000 rows")
-
-
-def _journals(results: Results, ours: str, theirs: str) -> Spread:
-    found = results["journal_size"]["found"]
-    return ratio(*([run["rate"] for run in found[name]] for name in (ours, theirs)))
-
-
-def rebalanced(file: str, figure: str) -> Callable[[Results], Spread]:
-    """Of stretches with rebalances and without, of KIP-848."""
-    return lambda results: Spread(**results[file]["protocols"]["KIP-848"]["ratio"][figure])
-
-
-def _backlog_rate(results: Results) -> Spread:
-    rates = results["backlog"]["found"]["Oncepool"]["rates"]
-    return spread([rates[-1] / rates[0]])
-
-
-def _backlog_memory(results: Results) -> Spread:
-    memory = results["backlog"]["found"]["Oncepool"]["memory"]
-    return spread([max(row[-1] / row[0] for row in memory.values() if row[0] and row[-1])])
-
-
-def _waiting(handler: str, side: str) -> Callable[[Results], Spread]:
-    def measure(results: Results) -> Spread:
-        rates = results["waiting"]["requests_per_second"][handler]
-        return ratio(rates[side], rates["empty queue"])
-
-    return measure
-
-
-_WAY = (
+_OURS = "Oncepool"
+_HANDED = (
     "each request goes from the main process to a worker and its outcome back, and its offset is "
-    "committed and answered before it runs; the afternoon's consumer does neither"
+    "committed and answered before it runs"
 )
-_SAME = (
-    "what the broker, PostgreSQL and librdkafka spend on a request is nearly the same in both; "
-    "only workers, statuses and the main process spend less"
-)
-_NOTHING = (
-    "each request is parsed, goes to a worker and back, and its offset is committed and answered "
-    "before it runs; the loop does none of these"
-)
-_TABLE = "an INSERT waits for its answer, and groups of requests have a savepoint of their own"
-_STATUS = "the packing of a status, and Redis, are most of what is left"
-_CORES = "broker, database, Redis and the main process need the same cores"
+_WAY = {OWN: _HANDED, "PostgreSQL": "a look-up, and a row of more columns",
+        "broker": "commits come more often"}  # fmt: skip
+_TABLE = {
+    OWN: f"both wait for the answer to each INSERT; {_HANDED}",
+    "PostgreSQL": "groups of requests have savepoints, ids are looked up, rows have more columns",
+}
 _SHARED = "with two cores the slow type's worker, the services and the quick type's share them"
-_ROUND = "the commit before the run, and one more process on the way there and back"
 _TWICE = "a due row is claimed and ended by an update each, a fresh one is a row of a COPY"
 _SESSION = "partitions stand still from when one member lets them go until the next one has them"
-_LEAVES = "more of the index is read and written than stays in memory"
+_FILLS = "caches of the interpreter and of librdkafka's fetches fill"
+_CASES = ("no-op", "one INSERT", "batch, COPY")
+_NOTHING = {OWN: "the loop parses nothing, commits behind, and hands nothing on"}
+
+
+def _against_others() -> tuple[Goal, ...]:
+    """One side in the same run."""
+    ours = {case: side_of("peers-2", case, _OURS) for case in _CASES}
+    before = {case: side_of("peers-2", case, BEFORE) for case in _CASES}
+    piped, others = (
+        side_of("peers-2", "one INSERT", f"{side}, pipeline") for side in (_OURS, "afternoon")
+    )
+    told, untold, pool, loop = (
+        side_of("handoff-2", "no-op", side)
+        for side in (_OURS, f"{_OURS}, no status", "arroyo, pool", "bare loop")
+    )
+    return (
+        Goal("no-op / afternoon", 1.0, rate_ratio("peers-2", "no-op", _OURS, "afternoon"),
+             apart(ours["no-op"], side_of("peers-2", "no-op", "afternoon"), notes=_WAY)),
+        Goal(f"no-op / {BEFORE}", 1.9, rate_ratio("peers-2", "no-op", _OURS, BEFORE),
+             beside_before(ours["no-op"], before["no-op"], 1 / 1.9)),
+        Goal(f"no-op, CPU a request of all processes / {BEFORE}", 0.58,
+             cpu_ratio("peers-2", "no-op", _OURS, BEFORE),
+             beside_before(ours["no-op"], before["no-op"], 0.58), at_most=True),
+        Goal("one INSERT / afternoon", 1.1,
+             rate_ratio("peers-2", "one INSERT", _OURS, "afternoon"),
+             apart(ours["one INSERT"], side_of("peers-2", "one INSERT", "afternoon"),
+                   notes=_TABLE)),
+        Goal("one INSERT in pipelines / afternoon in pipelines", 1.0,
+             rate_ratio("peers-2", "one INSERT", f"{_OURS}, pipeline", "afternoon, pipeline"),
+             apart(piped, others, notes=_WAY)),
+        Goal(f"batch, COPY / {BEFORE}", 1.9,
+             rate_ratio("peers-2", "batch, COPY", _OURS, BEFORE),
+             beside_before(ours["batch, COPY"], before["batch, COPY"], 1 / 1.9)),
+        Goal("hand-off with statuses / arroyo with a pool", 4.0,
+             rate_ratio("handoff-2", "no-op", _OURS, "arroyo, pool"), of_status(told, untold)),
+        Goal("hand-off without / arroyo with a pool", 6.0,
+             rate_ratio("handoff-2", "no-op", f"{_OURS}, no status", "arroyo, pool"),
+             apart(untold, pool)),
+        Goal("hand-off without / bare loop", 0.35,
+             rate_ratio("handoff-2", "no-op", f"{_OURS}, no status", "bare loop"),
+             apart(untold, loop, notes=_NOTHING)),
+    )  # fmt: skip
+
+
+def _of_one_worker() -> tuple[Goal, ...]:
+    return tuple(
+        Goal(f"{case} / {theirs}, one worker's ratio over two workers'", 1.0,
+             one_worker(case, theirs), one_and_two(case, theirs))
+        for theirs in ("afternoon", BEFORE) for case in _CASES
+    )  # fmt: skip
+
+
+def _of_computing() -> tuple[Goal, ...]:
+    return tuple(
+        Goal(f"handlers that compute, {case} / bare processes", 0.98,
+             rate_ratio("cpu_bound-2", case, _OURS, "bare processes"),
+             beyond_work(*(side_of("cpu_bound-2", case, s) for s in (_OURS, "bare processes"))))
+        for case in ("1 ms", "10 ms", "100 ms", "mixed")
+    )  # fmt: skip
+
+
+def _of_times() -> tuple[Goal, ...]:
+    client = f"{_OURS}, client"
+    return (
+        Goal("p99 of a 1 ms type beside one of 1 s, a worker kept / alone", 3.0,
+             times_ratio("beside", "p99", "one worker kept", "alone"), said(_SHARED),
+             at_most=True),
+        Goal("idle p50 / afternoon's and a commit", 1.0,
+             times_ratio("latency", "p50", client, "afternoon", plus="a commit"),
+             idle_over("p50", "afternoon", plus="a commit"), at_most=True),
+        Goal("idle p99 / Kafka alone", 1.5,
+             times_ratio("latency", "p99", client, "Kafka alone"),
+             idle_over("p99", "Kafka alone"), at_most=True),
+        Goal("p99 with half load / idle", 5.0,
+             times_ratio("latency", "p99", f"{client}, half load", client), half_load,
+             at_most=True),
+        Goal("rebalances with kills, KIP-848, finished / undisturbed", 0.99,
+             rebalanced("rebalance", "finished"), said(_SESSION)),
+        Goal("planned hand-overs, KIP-848, answered within 1 s / undisturbed", 0.95,
+             rebalanced("rebalance-planned", "in_time"), said(_SESSION)),
+    )  # fmt: skip
+
+
+def _of_journals() -> tuple[Goal, ...]:
+    empty = journal_of("empty")
+    return (
+        *(
+            Goal(f"journal of {size} M rows, {ids} ids / empty", wanted,
+                 journals(f"{size},000,000 rows{suffix}"),
+                 apart(journal_of(f"{size},000,000 rows{suffix}"), empty))
+            for ids, suffix, wanted in (("ordered", "", 0.9), ("random", ", random ids", None))
+            for size in (10, 50)
+        ),
+        Goal("journal of 10 M rows, pruned meanwhile / left alone", 0.9,
+             journals("10,000,000 rows, pruned", "10,000,000 rows"),
+             apart(journal_of("10,000,000 rows, pruned"), journal_of("10,000,000 rows"))),
+        Goal("backlog, last third's rate / first third's", 0.95, backlog_rate,
+             said("which process it is says the CPU by thirds, in the section")),
+        Goal("backlog, memory in the last third / first", 1.1, backlog_memory, said(_FILLS),
+             at_most=True),
+        Goal("due rows, no-op / fresh", 0.5, waiting("bench.noop", "due rows"), said(_TWICE)),
+        Goal("fresh beside a full queue, no-op / beside an empty one", 0.95,
+             waiting("bench.noop", "beside a full queue"),
+             said("what of it is the queue's says the CPU by process, in the section")),
+    )  # fmt: skip
+
 
 GOALS = (
-    Goal("no-op / afternoon", 1.0, rate_ratio("peers-2", "no-op", "Oncepool", "afternoon"), _WAY),
-    Goal(f"no-op / {BEFORE}", 1.9, rate_ratio("peers-2", "no-op", "Oncepool", BEFORE), _SAME),
-    Goal(
-        f"no-op, CPU a request of all processes / {BEFORE}", 0.58,
-        cpu_ratio("peers-2", "no-op", "Oncepool", BEFORE), _SAME, at_most=True,
-    ),
-    Goal(
-        "one INSERT / afternoon", 1.1,
-        rate_ratio("peers-2", "one INSERT", "Oncepool", "afternoon"), _TABLE,
-    ),
-    Goal(
-        "one INSERT in pipelines / afternoon in pipelines", 1.0,
-        rate_ratio("peers-2", "one INSERT", "Oncepool, pipeline", "afternoon, pipeline"), _WAY,
-    ),
-    Goal(f"batch, COPY / {BEFORE}", 1.9,
-         rate_ratio("peers-2", "batch, COPY", "Oncepool", BEFORE), _SAME),
-    Goal("hand-off with statuses / arroyo with a pool", 4.0,
-         rate_ratio("handoff-2", "no-op", "Oncepool", "arroyo, pool"), _STATUS),
-    Goal("hand-off without / arroyo with a pool", 6.0,
-         rate_ratio("handoff-2", "no-op", "Oncepool, no status", "arroyo, pool"), _WAY),
-    Goal("hand-off without / bare loop", 0.35,
-         rate_ratio("handoff-2", "no-op", "Oncepool, no status", "bare loop"), _NOTHING),
-    Goal("no-op / afternoon, one worker's ratio over two workers'", 1.0, _one_worker, _CORES),
-    *(
-        Goal(f"handlers that compute, {case} / bare processes", 0.98,
-             rate_ratio("cpu_bound-2", case, "Oncepool", "bare processes"), _CORES)
-        for case in ("1 ms", "10 ms", "100 ms", "mixed")
-    ),
-    Goal("p99 of a 1 ms type beside one of 1 s, a worker kept / alone", 3.0,
-         times_ratio("beside", "p99", "one worker kept", "alone"), _SHARED, at_most=True),
-    Goal("idle p50 / afternoon's and a commit", 1.0,
-         times_ratio("latency", "p50", "Oncepool, client", "afternoon", plus="a commit"),
-         _ROUND, at_most=True),
-    Goal("idle p99 / Kafka alone", 1.5,
-         times_ratio("latency", "p99", "Oncepool, client", "Kafka alone"), _ROUND, at_most=True),
-    Goal("p99 with half load / idle", 5.0,
-         times_ratio("latency", "p99", "Oncepool, client, half load", "Oncepool, client"),
-         _CORES, at_most=True),
-    Goal("rebalances with kills, KIP-848, finished / undisturbed", 0.99,
-         rebalanced("rebalance", "finished"), _SESSION),
-    Goal("planned hand-overs, KIP-848, answered within 1 s / undisturbed", 0.95,
-         rebalanced("rebalance-planned", "in_time"), _SESSION),
-    *(
-        Goal(f"journal of {size} M rows, ordered ids / empty", 0.9,
-             share_of_empty(f"{size},000,000 rows"), _LEAVES)
-        for size in (10, 50)
-    ),
-    Goal("journal of 10 M rows, pruned meanwhile / left alone", 0.9, _pruned, _LEAVES),
-    Goal("backlog, last third's rate / first third's", 0.95, _backlog_rate, _LEAVES),
-    Goal("backlog, memory in the last third / first", 1.1, _backlog_memory,
-         "caches of the interpreter and of librdkafka's fetches fill", at_most=True),
-    Goal("due rows, no-op / fresh", 0.5, _waiting("bench.noop", "due rows"), _TWICE),
-    Goal("fresh beside a full queue, no-op / beside an empty one", 0.95,
-         _waiting("bench.noop", "beside a full queue"), _LEAVES),
+    *_against_others(), *_of_one_worker(), *_of_computing(), *_of_times(), *_of_journals(),
 )  # fmt: skip

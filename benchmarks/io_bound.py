@@ -16,7 +16,7 @@ CONTEST = Contest(
     __doc__,
     {"10 ms": Case("bench.io.10", 16_000), "100 ms": Case("bench.io.100", 2_400)},
     SIDES,
-    rounds=3,
+    rounds=5,
     workers=8,
 )
 

@@ -22,10 +22,11 @@ from tempfile import TemporaryDirectory
 import psycopg
 from psycopg import sql
 
-from benchmarks.contenders import TALLIED, Contender, Measured
+from benchmarks.contenders import TALLIED, Contender
 from benchmarks.cpu import medians
 from benchmarks.full_path_runs import ROOT, RunNames, place, running
 from benchmarks.machine import facts
+from benchmarks.measured import Measured
 from benchmarks.options import options_of, parser_of, rounds_of
 from benchmarks.other_tree import add_option, other_tree
 from benchmarks.report import print_table, say, write_json
@@ -33,7 +34,7 @@ from benchmarks.services import services
 from benchmarks.spread import in_turns, ratio, spread
 from stack import Stack
 
-ROUNDS = 3
+ROUNDS = 5
 COUNT = 100_000
 ROWS = (10_000_000, 50_000_000)
 AT_ONCE = 1_000_000

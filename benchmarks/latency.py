@@ -4,9 +4,10 @@
 
 One request at a time, with a handler that does nothing. Idle: Oncepool by its client and by
 polling, the afternoon's consumer by polling, and what Kafka alone takes: produced and consumed by
-one process, and a commit of an offset. Then Oncepool and the afternoon's consumer beside half of
-the load that each keeps up with while another process of this machine sends it. A first round does
-not count: a broker that has just started is half as fast.
+one process, and a commit of an offset; and once more Oncepool by its client, with time stamps in
+each process that say how long each step takes, also in the slowest of a hundred. Then Oncepool and
+the afternoon's consumer beside half of the load that each keeps up with while another process of
+this machine sends it. A first round does not count: a broker that has just started is half as fast.
 """
 
 from __future__ import annotations
@@ -16,10 +17,22 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from benchmarks.asking import Ask, Times, asked, by_client, by_committing, by_consuming, by_polling
+from benchmarks.asking import (
+    Ask,
+    CostedTimes,
+    asked,
+    asked_in_all,
+    by_client,
+    by_committing,
+    by_consuming,
+    by_polling,
+)
 from benchmarks.contenders import Contender
+from benchmarks.cpu import PARTS, medians, per_request, used
 from benchmarks.full_path_runs import ROOT, RunNames, fill_topic, instance, place, running
+from benchmarks.latency_steps import stamped
 from benchmarks.machine import facts
 from benchmarks.membership import behind, until_shared_out
 from benchmarks.options import options_of, parser_of, rounds_of
@@ -27,6 +40,8 @@ from benchmarks.other_tree import add_option, other_tree
 from benchmarks.report import print_table, say, write_json
 from benchmarks.services import services
 from benchmarks.spread import in_turns, ratio, spread
+from benchmarks.stamps import summary
+from benchmarks.tally import counted
 from benchmarks.watch import TallyWatch
 from stack import Stack
 
@@ -93,36 +108,62 @@ def main() -> None:
             for way in ways
             if way.loaded
         }
-        found: dict[str, list[Times]] = {way.name: [] for way in ways}
+        found: dict[str, list[CostedTimes]] = {way.name: [] for way in ways}
         for number, way in in_turns(ways, rounds):
             times = run(stack, way, options.workers, count, rates.get(way.name, 0.0))
             found[way.name].append(times)
             say(f"round {number + 1} of {rounds}, {way.name}: {times.p50:.1f} / {times.p99:.1f} ms")
+        steps = summary(
+            [one for _ in range(rounds) for one in stamped(stack, KIND, options.workers, count)]
+        )
     tell(found, machine.line)
+    tell_steps(steps)
     if options.whole:
-        write_json("latency", machine, {"requests": count, "rounds": rounds, "found": found})
+        results = {"requests": count, "rounds": rounds, "found": found, "steps": steps}
+        write_json("latency", machine, results)
     say(
         f"latency: p50 of {CLIENT} / {AFTERNOON}: {_ratio(found, CLIENT, AFTERNOON, 'p50')}; "
         f"p99 / {RAW}: {_ratio(found, CLIENT, RAW, 'p99')}"
     )
 
 
-def run(stack: Stack, way: AskedSide, workers: int, count: int, rate: float = 0.0) -> Times:
+def run(stack: Stack, way: AskedSide, workers: int, count: int, rate: float = 0.0) -> CostedTimes:
     """One side, once, beside `rate` other requests a second."""
-    with standing(stack, way, workers) as (where, ask):
+    with standing(stack, way, workers) as up:
+        where = up.where
         if not rate:
-            return asked(ask, count)
-        ask()  # all is up before the load begins
+            return costed(up, count)
+        up.ask()  # all is up before the load begins
         with loaded(where, rate, SETTLING):
-            times = asked(ask, count)
+            times = costed(up, count)
             if (left := behind(stack.kafka, where.name, where.name)) > rate * SETTLING:
                 say(f"{way.name}: {left:,} requests behind: this machine has other work")
             return times
 
 
-@contextmanager
-def standing(stack: Stack, way: AskedSide, workers: int) -> Iterator[tuple[RunNames, Ask]]:
+@dataclass(frozen=True, slots=True)
+class StandingSide:
     """One side, ready to be asked."""
+
+    where: RunNames
+    ask: Ask
+    roots: list[int]
+    """Its processes, but for their children."""
+
+
+def costed(side: StandingSide, count: int) -> CostedTimes:
+    """Asks so often; CPU is shared among all requests, also those of the load beside."""
+    data, tally = side.where.stack.data, side.where.tally
+    begun, others = used(side.roots, data), counted(tally).requests
+    times = asked(side.ask, count)
+    requests = asked_in_all(count) + counted(tally).requests - others
+    cpu = per_request(begun, used(side.roots, data), requests)
+    return CostedTimes(times.p50, times.p99, times.longest, times.count, cpu)
+
+
+@contextmanager
+def standing(stack: Stack, way: AskedSide, workers: int) -> Iterator[StandingSide]:
+    """One side, started."""
     with ExitStack() as on:
         where = on.enter_context(place(stack, workers, way.tree))
         fill_topic(where, KIND, 0)
@@ -134,8 +175,11 @@ def standing(stack: Stack, way: AskedSide, workers: int) -> Iterator[tuple[RunNa
             ]
             until_shared_out(stack.kafka, where.name, *members)
         elif way.program is not None:
-            on.enter_context(instance(where))
-        yield where, on.enter_context(way.asking(where, KIND))
+            members = [on.enter_context(instance(where))]
+        else:
+            members = []
+        ask = on.enter_context(way.asking(where, KIND))
+        yield StandingSide(where, ask, [member.pid for member in members])
 
 
 @contextmanager
@@ -157,8 +201,9 @@ def kept_up(stack: Stack, way: AskedSide, workers: int, count: int) -> float:
     with place(stack, workers, way.tree) as where:
         most = side.run(where, KIND, count).rate
     for rate in (part * most for part in TRIED):
-        with standing(stack, way, workers) as (where, ask):
-            ask()
+        with standing(stack, way, workers) as up:
+            where = up.where
+            up.ask()
             with loaded(where, rate, TRIAL):
                 left = behind(stack.kafka, where.name, where.name)
         say(f"{way.name}: {left:,} behind after {TRIAL:g} s of {rate:,.0f} a second")
@@ -167,7 +212,7 @@ def kept_up(stack: Stack, way: AskedSide, workers: int, count: int) -> float:
     raise RuntimeError(f"{way.name} keeps up with none of {TRIED} of {most:,.0f} a second")
 
 
-def tell(found: Mapping[str, Sequence[Times]], caption: str) -> None:
+def tell(found: Mapping[str, Sequence[CostedTimes]], caption: str) -> None:
     """Prints the table."""
     print_table(
         "Milliseconds from before it is produced until its status is read, medians of the rounds",
@@ -175,7 +220,7 @@ def tell(found: Mapping[str, Sequence[Times]], caption: str) -> None:
         [
             (
                 name,
-                *(spread([getattr(t, part) for t in times]).median for part in PARTS),
+                *(spread([getattr(t, part) for t in times]).median for part in TOLD),
                 _ratio(found, CLIENT, name, "p50"),
                 _ratio(found, CLIENT, name, "p99"),
             )
@@ -183,12 +228,27 @@ def tell(found: Mapping[str, Sequence[Times]], caption: str) -> None:
         ],
         caption,
     )
+    print_table(
+        "CPU microseconds for each request of who answers it, medians",
+        ("side", *PARTS, "all"),
+        [(name, *medians([t.cpu for t in times]).values()) for name, times in found.items()],
+        "- where too little was used to be told",
+    )
 
 
-PARTS = ("p50", "p99", "longest")
+def tell_steps(steps: Sequence[Mapping[str, Any]]) -> None:
+    """Prints where the time of an idle request goes."""
+    print_table(
+        f"{CLIENT}, idle, by step: milliseconds",
+        ("step", "median", "mean of the slowest 1 %"),
+        [(step["step"], step["median"], step["slow"]) for step in steps],
+    )
 
 
-def _ratio(found: Mapping[str, Sequence[Times]], ours: str, theirs: str, part: str) -> str:
+TOLD = ("p50", "p99", "longest")
+
+
+def _ratio(found: Mapping[str, Sequence[CostedTimes]], ours: str, theirs: str, part: str) -> str:
     mine, others = ([getattr(t, part) for t in found[side]] for side in (ours, theirs))
     return str(ratio(mine, others))
 

@@ -7,9 +7,12 @@ member has them all.
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import time
 from subprocess import Popen
 
+import orjson
 from confluent_kafka import Consumer, ConsumerGroupState, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
 
@@ -17,6 +20,8 @@ from benchmarks.load import PARTITIONS
 
 LONGEST = 60.0
 PAUSE = 0.05
+ANSWER = 10.0
+"""Seconds that a coordinator has for its answer."""
 
 
 def until_shared_out(kafka: str, group: str, *members: Popen[bytes]) -> None:
@@ -24,9 +29,8 @@ def until_shared_out(kafka: str, group: str, *members: Popen[bytes]) -> None:
 
     Raises RuntimeError where one ends, or it takes longer than LONGEST.
     """
-    admin = AdminClient({"bootstrap.servers": kafka})
     end = time.monotonic() + LONGEST
-    while _shares(admin, group) != shares_of(len(members)):
+    while shares(kafka, group) != shares_of(len(members)):
         if any(member.poll() is not None for member in members):
             raise RuntimeError("a member of the group has ended")
         if time.monotonic() > end:
@@ -51,12 +55,24 @@ def shares_of(members: int) -> list[int]:
     return sorted((PARTITIONS + number) // members for number in range(members))
 
 
-def _shares(admin: AdminClient, group: str) -> list[int]:
-    """Partitions of each member, ascending; none where the group is not at rest."""
+def shares(kafka: str, group: str) -> list[int]:
+    """Partitions of each member, ascending; none where the group is not at rest or nobody says."""
+    ask = [sys.executable, "-m", "benchmarks.membership", kafka, group]
+    told = subprocess.run(ask, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, check=False)
+    return list(orjson.loads(told.stdout)) if told.returncode == 0 else []
+
+
+def main() -> None:
+    kafka, group = sys.argv[1:]
+    admin = AdminClient({"bootstrap.servers": kafka, "log_level": 0})
     try:
-        found = admin.describe_consumer_groups([group])[group].result(10)
+        found = admin.describe_consumer_groups([group])[group].result(ANSWER)
     except KafkaException:  # nobody has joined it yet
-        return []
-    if found.state != ConsumerGroupState.STABLE:
-        return []
-    return sorted(len(member.assignment.topic_partitions) for member in found.members)
+        sys.exit(1)
+    members = found.members if found.state == ConsumerGroupState.STABLE else []
+    numbers = sorted(len(member.assignment.topic_partitions) for member in members)
+    sys.stdout.write(orjson.dumps(numbers).decode())
+
+
+if __name__ == "__main__":
+    main()

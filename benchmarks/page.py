@@ -1,40 +1,48 @@
-"""Writes docs/performance.md from benchmarks/results/*.json.
+"""Writes docs/performance.md from benchmarks/results/*.json, and draws what has no drawing yet.
 
     scripts/bench --page
 
-What was wanted and what was reached, then a section for each benchmark: its figures, its plot, what
-it ran on. A benchmark that has no results is named as not measured.
+What was wanted and what was reached, where a request's time goes, then a section for each
+benchmark: its figures, its plot, what it ran on. A benchmark that has no results is named as not
+measured.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
 
-from benchmarks.cpu import PARTS, medians
-from benchmarks.goals import Judged, Results, verdicts
-from benchmarks.report import RESULTS, say, shown
-from benchmarks.spread import Spread, ratio, spread
+from benchmarks import page_sections as sections
+from benchmarks.causes import Results
+from benchmarks.goals import Judged, verdicts
+from benchmarks.markdown import NOT_MEASURED, table
+from benchmarks.page_budget import budget
+from benchmarks.page_contests import CONTESTS, contest, floor
+from benchmarks.report import RESULTS, say
+from benchmarks.spread import ratio
 
 PAGE = Path(__file__).parents[1] / "docs" / "performance.md"
-CONTESTS = {
-    "peers-2": "Beside other consumers, two workers",
-    "peers-1": "Beside other consumers, one worker",
-    "handoff-2": "Hand-off without a row",
-    "cpu_bound-2": "Handlers that compute",
-    "io_bound-8": "Handlers that wait, eight workers",
+Section = Callable[[Mapping[str, Any]], Iterator[str]]
+SECTIONS: dict[str, tuple[str, Section]] = {
+    "latency": ("Latency of one request", sections.latency),
+    "beside": ("A quick type beside a slow one", sections.beside),
+    "client": ("The clients", sections.client),
+    "gateway": ("The HTTP gateway", sections.gateway),
+    "journal_size": ("The journal's size", sections.journal_size),
+    "backlog": ("A backlog", sections.backlog),
+    "recovery": ("After a kill", sections.recovery),
+    "scale": ("Workers and consumers", sections.scale),
+    "waiting": ("The waiting queue", sections.waiting),
+    "full_path-1": ("Beside the plain design, one worker", sections.full_path),
+    "full_path-2": ("Beside the plain design, two workers", sections.full_path),
+    "rebalance": ("Rebalances", sections.rebalance),
+    "rebalance-planned": ("Planned hand-overs", sections.rebalance),
 }
-ASKED = {"latency": "Latency of one request", "beside": "A quick type beside a slow one"}
-SHARES = {"finished": "finished", "in_time": "answered within 1 s"}
-BOOKED = {
-    "requests": "requests", "lost": "messages lost", "twice": "run twice",
-    "unanswered": "unanswered",
-}  # fmt: skip
-"""Of the books of a run, what the page tells."""
-WAITING = ("beside a full queue", "due rows")
+"""Result -> its title, and what is told of it."""
+BUDGET = "Where a request's time goes"
 HEAD = """# Performance
 
 Written by `scripts/bench --page` from the last full run of each benchmark. How they are taken, and
@@ -47,18 +55,32 @@ highest. So a ratio differs from that of the two rates beside it, which are medi
 - *afternoon*: the consumer that a good engineer writes in an afternoon for the same work: a batch
   of messages, one transaction with `INSERT ... ON CONFLICT DO NOTHING`, offsets after it; without
   time-outs, retries, isolation or anything else of what Oncepool adds.
-- *bare limit*: the same SQL and Redis commands in as many processes, without Kafka and with nothing
-  parsed or handed over: what any design spends on these.
+- *bare limit*: the same statements, rows and status commands as Oncepool's, by its own code for
+  them, in as many processes and chunks as large; no Kafka, nothing parsed or handed over, and
+  neither broker nor main process on the cores beside it. It is no consumer: what it lacks of one
+  says [What any design needs](#what-any-design-needs).
 - *ec01882*: Oncepool itself as of 21 November 2026, the commit that the work on speed began with.
 """
-READ_AGAIN_SINCE = "2026-11-22T06:34"
-"""When the next owner began to read again what a killed member had committed and not finished."""
 
 
 def main() -> None:
-    results = {p.stem: orjson.loads(p.read_bytes()) for p in sorted(RESULTS.glob("*.json"))}
-    PAGE.write_text("\n\n".join(part.strip() for part in parts_of(results)) + "\n")
+    from benchmarks.drawings import draw_all  # takes a second
+
+    results = results_in(RESULTS)
+    drawn = draw_all(results, RESULTS)
+    PAGE.write_text(text_of(results))
     say(f"written: docs/{PAGE.name}, of {', '.join(results) or 'no results'}")
+    say(f"drawn: {', '.join(drawn) or 'nothing'}")
+
+
+def results_in(folder: Path) -> dict[str, Any]:
+    """The results of a folder, by name."""
+    return {p.stem: orjson.loads(p.read_bytes()) for p in sorted(folder.glob("*.json"))}
+
+
+def text_of(results: Results) -> str:
+    """The page."""
+    return "\n\n".join(piece for part in parts_of(results) if (piece := part.strip())) + "\n"
 
 
 def parts_of(results: Results) -> Iterator[str]:
@@ -69,220 +91,69 @@ def parts_of(results: Results) -> Iterator[str]:
     yield _goals(found)
     yield "## Where it loses"
     yield _losses(results, found)
+    yield f"## {BUDGET}"
+    if "budget" in results:
+        yield from budget(results["budget"])
+    else:
+        yield f"{NOT_MEASURED} `scripts/bench budget` does."
+    yield from floor(results)
     for name, title in CONTESTS.items():
-        if name in results:
-            yield f"## {title}"
-            yield from _contest(name, results[name])
-    for name, title in ASKED.items():
-        if name in results:
-            yield f"## {title}"
-            yield from _asked(results[name])
-    for name, section in SECTIONS.items():
-        if name in results:
-            yield from section(results[name])
+        yield f"## {title}"
+        yield from contest(name, results[name]) if name in results else (NOT_MEASURED,)
+    for name, (title, section) in SECTIONS.items():
+        yield f"## {title}"
+        yield from section(results[name]) if name in results else (NOT_MEASURED,)
     yield "## What they ran on"
     yield _runs(results)
-    missing = [name for name in (*CONTESTS, *ASKED, *SECTIONS) if name not in results]
+    missing = [n for n in ("budget", *CONTESTS, *SECTIONS) if n not in results]
     if missing:
         yield f"Not measured yet: {', '.join(missing)}."
 
 
 def _goals(found: Sequence[Judged]) -> str:
-    rows = []
-    for verdict in found:
-        goal = verdict.goal
-        sign = "<=" if goal.at_most else ">="
-        missed = verdict.found is not None and not verdict.met
-        rows.append(
-            (goal.what, f"{sign} {goal.wanted:g}", verdict.found or "", verdict.words,
-             goal.why if missed else "")
-        )  # fmt: skip
+    rows = [(v.goal.what, v.wanted, v.found or "", v.words, v.why) for v in found]
     return table(("ratio", "wanted", "measured", "", "cause"), rows)
 
 
 def _losses(results: Results, found: Sequence[Judged]) -> str:
     lines = [
-        f"- {v.goal.what}: {v.found} where {v.goal.wanted:g} was wanted; {v.goal.why}."
-        for v in found
-        if v.found is not None and not v.met
+        f"- {v.goal.what}: {v.found} where {v.goal.wanted:g} was wanted." for v in found if v.missed
     ]
     for name, title in CONTESTS.items():
         for case, sides in results.get(name, {}).get("found", {}).items():
-            ours = [run["rate"] for run in sides["Oncepool"]]
-            for side, runs in sides.items():
-                share = ratio(ours, [run["rate"] for run in runs])
-                if share.median < 1 and not side.startswith("Oncepool"):
-                    lines.append(f"- {title}, {case}: {share} of {side}.")
-    return "\n".join(lines) or "Nowhere, of what was measured."
-
-
-def _contest(name: str, document: Mapping[str, Any]) -> Iterator[str]:
-    for case, sides in document["found"].items():
-        ours = [run["rate"] for run in sides["Oncepool"]]
-        rows = []
-        for side, runs in sides.items():
-            cpu = medians([run["cpu"] for run in runs])
-            rates = [run["rate"] for run in runs]
-            rows.append((side, spread(rates).median, ratio(ours, rates), *cpu.values()))
-        yield f"**{case}**: {document['unit']} a second, and microseconds of CPU for each"
-        yield table(("side", "rate", "Oncepool / it", *PARTS, "all"), rows)
-    yield _plot(name)
-
-
-def _asked(document: Mapping[str, Any]) -> Iterator[str]:
-    yield "Milliseconds, medians of the rounds; one request at a time."
-    yield table(
-        ("side", "p50", "p99", "longest"),
-        [
-            (side, *(spread([t[p] for t in times]).median for p in ("p50", "p99", "longest")))
-            for side, times in document["found"].items()
-        ],
-    )
-
-
-def _journal_size(document: Mapping[str, Any]) -> Iterator[str]:
-    yield "## The size of the journal"
-    empty = [run["rate"] for run in document["found"]["empty"]]
-    yield table(
-        ("journal", "requests/s", "share of an empty one's"),
-        [
-            (name, spread(rates).median, ratio(rates, empty))
-            for name, runs in document["found"].items()
-            if (rates := [run["rate"] for run in runs])
-        ],
-    )
-
-
-def _backlog(document: Mapping[str, Any]) -> Iterator[str]:
-    yield "## A backlog"
-    for side, found in document["found"].items():
-        yield f"{side}, {document['messages']:,} messages, by thirds of them:"
-        rows = [("requests/s", *found["rates"])]
-        rows += [(f"{part}, MiB", *values) for part, values in found["memory"].items()]
-        yield table(("", "first", "second", "last"), rows)
-
-
-def _recovery(document: Mapping[str, Any]) -> Iterator[str]:
-    yield "## After a kill"
-    yield "Seconds from SIGKILL until requests that follow are answered."
-    sides = document["found"]
-    faults = next(iter(sides.values()))
-    rows = [(fault, *(spread(side[fault]) for side in sides.values())) for fault in faults]
-    yield table(("killed", *sides), rows)
-
-
-def _waiting(document: Mapping[str, Any]) -> Iterator[str]:
-    yield "## The waiting queue"
-    rows = [
-        (handler, *(ratio(rates[side], rates["empty queue"]) for side in WAITING))
-        for handler, rates in document["requests_per_second"].items()
-    ]
-    yield table(("handler, as a share of fresh requests with an empty queue", *WAITING), rows)
-    yield _plot("waiting")
-
-
-def _full_path(document: Mapping[str, Any]) -> Iterator[str]:
-    yield f"## Beside the plain design, {document['workers']} worker(s)"
-    sides = list(document["requests"])[1:]
-    rows = [
-        (handler, *(ratio(rates["Oncepool"], rates[side]) for side in sides))
-        for handler, rates in document["requests_per_second"].items()
-    ]
-    yield table(("Oncepool as a multiple of", *sides), rows)
-    yield (
-        "The bare limit is the same SQL and Redis commands in as many processes with all cores to "
-        "themselves: no Kafka, nothing parsed or handed over. What is missing to 1 is what any "
-        "design spends on these, and what Oncepool's way adds."
-    )
-    yield _plot(document["benchmark"])
-
-
-def _rebalance(document: Mapping[str, Any]) -> Iterator[str]:
-    name = document["benchmark"]
-    yield "## Rebalances" if name == "rebalance" else "## Planned hand-overs"
-    protocols = document["protocols"]
-    yield table(
-        ("with rebalances as a share of without", *protocols),
-        [
-            (text, *(Spread(**found["ratio"][figure]) for found in protocols.values()))
-            for figure, text in SHARES.items()
-        ],
-    )
-    books = [found["outcome"]["books"] for found in protocols.values()]
-    yield table(
-        ("books", *protocols),
-        [(text, *(found[key] for found in books)) for key, text in BOOKED.items()],
-    )
-    if document["machine"]["date"] < READ_AGAIN_SINCE:
-        yield (
-            "Messages lost are those that a killed member had committed and not finished, which "
-            "their producer sends again. The run is older than `read_again` (on by default), with "
-            "which the next owner reads them again: it says nothing of how many are lost today."
-        )
-    yield "In words in [benchmarks/README.md](../benchmarks/README.md#rebalance)."
-    yield _plot(name)
-
-
-def _scale(document: Mapping[str, Any]) -> Iterator[str]:
-    yield "## Workers and consumers"
-    for case, sides in document["found"].items():
-        base = [run["rate"] for run in sides["1 x 1"]]
-        yield f"**{case}**, instances x workers on the same cores"
-        yield table(
-            ("side", "requests/s", "/ 1 x 1"),
-            [
-                (side, spread(rates).median, ratio(rates, base))
+            ours = _rates(sides["Oncepool"])
+            lines += [
+                f"- {title}, {case}: {share} of {side}."
                 for side, runs in sides.items()
-                if (rates := [run["rate"] for run in runs])
-            ],
-        )
-    cores = ", ".join(f"{name} {number}" for name, number in document["modelled_cores"].items())
-    yield (
-        f"A model, of what a request costs each process: consumers with "
-        f"{document['modelled_workers']} workers on machines of their own, and cores of the shared "
-        f"services: {cores}. What is full first is what to share out first, by topics with a "
-        "database or a Redis of their own."
-    )
-    numbers = list(next(iter(document["modelled"].values()), ()))
-    yield table(
-        ("requests/s of consumers", *numbers),
-        [(case, *rates.values()) for case, rates in document["modelled"].items()],
-    )
+                if not side.startswith("Oncepool")
+                and (share := ratio(ours, _rates(runs))).median < 1
+            ]
+    lines += _lost_by_edges(results)
+    if not lines:
+        return "Nowhere, of what was measured."
+    return "The causes of what is missed stand in the table above.\n\n" + "\n".join(lines)
 
 
-def _gateway(document: Mapping[str, Any]) -> Iterator[str]:
-    yield "## The HTTP gateway"
-    yield f"{document['connections']} connections; CPU in microseconds of the server for each call."
-    for method, sides in document["found"].items():
-        bare = [run["rate"] for run in next(iter(sides.values()))]
-        yield f"**{method}**"
-        yield table(
-            ("side", "calls/s", "/ the first", "p50, ms", "p99, ms", "CPU"),
-            [
-                (
-                    side, spread(rates).median, ratio(rates, bare),
-                    *(spread([run["times"][p] for run in runs]).median for p in ("p50", "p99")),
-                    spread([run["cpu"]["server"] for run in runs]).median,
-                )
-                for side, runs in sides.items()
-                if (rates := [run["rate"] for run in runs])
-            ],
-        )  # fmt: skip
+def _lost_by_edges(results: Results) -> list[str]:
+    """What gateway and clients lose against the least that does the same, which comes first."""
+    groups = {
+        f"{SECTIONS['gateway'][0]}, {method}": sides
+        for method, sides in results.get("gateway", {}).get("found", {}).items()
+    }
+    if "client" in results:
+        groups[SECTIONS["client"][0]] = results["client"]["found"]
+    lines = []
+    for what, sides in groups.items():
+        first, *others = sides
+        for side in others:
+            share = ratio(_rates(sides[side]), _rates(sides[first]))
+            if share.median < 1:
+                lines.append(f"- {what}, {side}: {share} of the {first}.")
+    return lines
 
 
-SECTIONS = {
-    "gateway": _gateway,
-    "journal_size": _journal_size,
-    "backlog": _backlog,
-    "recovery": _recovery,
-    "scale": _scale,
-    "waiting": _waiting,
-    "full_path-1": _full_path,
-    "full_path-2": _full_path,
-    "rebalance": _rebalance,
-    "rebalance-planned": _rebalance,
-}
-"""What is told of the others."""
+def _rates(runs: Sequence[Mapping[str, Any]]) -> list[float]:
+    return [run["rate"] for run in runs]
 
 
 def _runs(results: Results) -> str:
@@ -292,26 +163,13 @@ def _runs(results: Results) -> str:
         versions = {**m["services"], **m["packages"], **document.get("frameworks", {})}
         rows.append(
             (f"`{name}`", m["date"][:16].replace("T", " "), m.get("commit") or "unknown",
-             f"{m['cores']} cores, {m['memory_gib']:g} GiB", m["load_before"], m["python"],
+             f"{m['cores']} cores, {m['memory_gib']:g} GiB", document.get("rounds", ""),
+             m["load_before"], m["python"],
              ", ".join(f"{n} {v}" for n, v in versions.items() if n != "oncepool"))
         )  # fmt: skip
-    columns = ("benchmark", "date (UTC)", "commit", "machine", "load before", "Python", "versions")
+    columns = ("benchmark", "date (UTC)", "commit", "machine", "rounds", "load before", "Python",
+               "versions")  # fmt: skip
     return table(columns, rows)
-
-
-def _plot(name: str) -> str:
-    path = RESULTS / f"{name}.svg"
-    return f"![{name}](../benchmarks/results/{name}.svg)" if path.exists() else ""
-
-
-def table(columns: Sequence[str], rows: Sequence[Sequence[object]]) -> str:
-    """A table of Markdown."""
-    lines = [columns, ["---"] * len(columns), *([_cell(value) for value in row] for row in rows)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
-
-
-def _cell(value: object) -> str:
-    return shown(value).replace("|", "\\|")
 
 
 if __name__ == "__main__":

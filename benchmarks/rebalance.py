@@ -28,6 +28,7 @@ from confluent_kafka.admin import AdminClient
 from confluent_kafka.cimpl import NewTopic
 from psycopg import sql
 
+from benchmarks.cpu import used
 from benchmarks.machine import facts
 from benchmarks.options import options_of
 from benchmarks.rebalance_books import Books, Owners, balance, read_effects, read_journal
@@ -138,7 +139,9 @@ def run(stack: Stack, protocol: str, plan: RebalancePlan) -> ProtocolOutcome:
             for number, disturbed in in_turns((False, True), plan.rounds):
                 kind = "disturbed" if disturbed else "undisturbed"
                 say(f"{protocol}: round {number + 1} of {plan.rounds}, {kind}")
-                taken.append(_stretch(load, group, rate, plan.kinds, disturbed=disturbed))
+                kinds = plan.kinds if disturbed else ()
+                seconds = LEAD + len(plan.kinds) * EVERY
+                taken.append(_stretch(load, group, rate, kinds, seconds, stack))
         finally:
             group.end()
             load.close()
@@ -169,23 +172,27 @@ def _warm_up(load: Load, stack: Stack, schema: str, plan: RebalancePlan) -> floa
 
 
 def _stretch(
-    load: Load, group: BenchmarkGroup, rate: float, kinds: Sequence[str], *, disturbed: bool
-) -> StretchRun:
-    """Load for as long as the disturbances take, with or without them."""
+    load: Load, group: BenchmarkGroup, rate: float, kinds: Sequence[str], seconds: float,
+    stack: Stack,
+) -> StretchRun:  # fmt: skip
+    """Load for so long, with these disturbances or none."""
+    roots = [member.process.pid for member in group.alive]
+    before = used(roots, stack.data)
     begin = load.begin(f"stretch-{uuid.uuid4().hex[:8]}", rate)
     events: list[Event] = []
     for number, kind in enumerate(kinds):
         _sleep_until(begin + LEAD + number * EVERY, group)
-        if disturbed:
-            events.append(Event(time.time(), kind))
-            getattr(group, kind)()
-    _sleep_until(begin + LEAD + len(kinds) * EVERY, group)
+        events.append(Event(time.time(), kind))
+        getattr(group, kind)()
+    _sleep_until(begin + seconds, group)
     end = load.end()
+    after = {} if kinds else used(roots, stack.data)
     if not load.settle(PATIENCE):
         say(f"{load.open} requests are unanswered after {PATIENCE:g} s")
     settling = time.time() - end
     group.settle()
-    return StretchRun(begin, end, settling, tuple(events))
+    spent = {part: cost - before.get(part, 0.0) for part, cost in after.items()}
+    return StretchRun(begin, end, settling, tuple(events), spent)
 
 
 def _sleep_until(at: float, group: BenchmarkGroup) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.cpu import PARTS, medians
 from benchmarks.machine import Machine
 from benchmarks.rebalance_books import ENDS, Books
 from benchmarks.rebalance_stretch import BIN, IN_TIME, Stretch
@@ -82,6 +83,14 @@ def tell(machine: Machine, outcomes: Sequence[ProtocolOutcome]) -> None:
     ]
     print_table("Longest stall of a partition after ..., s", columns, kinds)
     print_table("Books", columns, _books(outcomes), machine.line)
+    print_table(
+        "CPU microseconds for each request of undisturbed stretches, medians",
+        ("protocol", *PARTS, "all"),
+        [
+            (o.protocol, *medians([s.cpu for s in o.side(disturbed=False)]).values())
+            for o in outcomes
+        ],
+    )
 
 
 def write(machine: Machine, outcomes: Sequence[ProtocolOutcome], folder: Path, name: str) -> None:
@@ -94,7 +103,8 @@ def write(machine: Machine, outcomes: Sequence[ProtocolOutcome], folder: Path, n
         }
         for outcome in outcomes
     }
-    document = {"curve_bin_seconds": BIN, "protocols": results}
+    rounds = len(outcomes[0].side(disturbed=True))
+    document = {"rounds": rounds, "curve_bin_seconds": BIN, "protocols": results}
     say(f"written: {write_json(name, machine, document, folder).name}")
     _draw(outcomes, folder / f"{name}.svg")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from benchmarks.cpu import per_request
 from benchmarks.rebalance_books import BookedRow
 from benchmarks.rebalance_load import Asked
 from benchmarks.spread import quantile
@@ -25,6 +26,8 @@ class StretchRun:
     settling: float
     """Seconds from the end until the last answer was there, resends and all."""
     events: tuple[Event, ...]
+    spent: Mapping[str, float]
+    """Part -> CPU seconds that it took; empty where members came and went."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +53,8 @@ class Stretch:
     """Finished requests a second, in bins of BIN."""
     events: list[tuple[float, str]]
     """Seconds since the begin, and what was done."""
+    cpu: dict[str, float]
+    """Part -> microseconds a request; empty where that could not be told."""
 
     @property
     def partition_stall(self) -> float:
@@ -83,4 +88,5 @@ def measure(
         stalls=longest_by_cause(of_partition, begin, end, taken.events),
         curve=rates(times, begin, end, BIN),
         events=[(round(event.at - begin, 2), event.kind) for event in taken.events],
+        cpu=per_request({}, taken.spent, sum(time <= end for time in times)),
     )

@@ -22,7 +22,7 @@ from pathlib import Path
 
 import psutil
 
-from benchmarks.cpu import part_of
+from benchmarks.cpu import PARTS, medians, part_of, per_request, used
 from benchmarks.full_path_runs import ROOT, RunNames, fill_topic, place, running
 from benchmarks.machine import facts
 from benchmarks.options import options_of, parser_of, rounds_of
@@ -30,14 +30,18 @@ from benchmarks.other_tree import add_option, other_tree
 from benchmarks.report import print_table, say, write_json
 from benchmarks.services import services
 from benchmarks.spread import in_turns, spread
+from benchmarks.tally import counted
+from benchmarks.watch import TallyWatch
 from feedback import Client
 from stack import Stack
 
-ROUNDS = 3
+ROUNDS = 5
 KIND = "bench.insert"
 RATE = 50.0
 ASKED = 24
 """Requests after a fault: some of nearly every partition."""
+LOOKED_AT = 300
+"""Requests of the steady load, before the first fault, whose CPU is told."""
 LONGEST = 180.0
 PAYLOAD = {"amount": 5}
 
@@ -100,29 +104,35 @@ def main() -> None:
         found: dict[str, dict[str, list[float]]] = {
             name: {fault: [] for fault in options.fault or FAULTS} for name in trees
         }
+        cpu: dict[str, list[Mapping[str, float]]] = {name: [] for name in trees}
         for number, name in in_turns(list(trees), rounds):
             say(f"round {number + 1} of {rounds}, {name}")
-            for fault, seconds in run(stack, trees[name], list(found[name])).items():
+            cost, times = run(stack, trees[name], list(found[name]))
+            cpu[name].append(cost)
+            for fault, seconds in times.items():
                 found[name][fault].append(seconds)
-    tell(found, machine.line)
+    tell(found, cpu, machine.line)
     if options.whole:
-        write_json("recovery", machine, {"rounds": rounds, "found": found})
+        write_json("recovery", machine, {"rounds": rounds, "found": found, "cpu": cpu})
     medians = {fault: spread(all_).median for fault, all_ in found["Oncepool"].items()}
     shown = ", ".join(f"{fault} {seconds:.1f}" for fault, seconds in medians.items())
     say(f"recovery: seconds until answered: {shown}")
 
 
-def run(stack: Stack, tree: Path, faults: Sequence[str]) -> dict[str, float]:
-    """Seconds until answered after each fault, one after the other."""
+def run(
+    stack: Stack, tree: Path, faults: Sequence[str]
+) -> tuple[Mapping[str, float], dict[str, float]]:
+    """CPU of a request before them, and seconds until answered after each fault in turn."""
     with ExitStack() as on:
         where = on.enter_context(place(stack, 2, tree))
         fill_topic(where, KIND, 0)
         service = Supervised(where, on)
         load = [sys.executable, "-m", "benchmarks.steady", KIND, str(RATE)]
-        on.enter_context(running(load, where.environment))
+        sender = on.enter_context(running(load, where.environment))
         client = Client(stack.kafka, stack.redis, where.name, prefix=where.name)
         on.callback(client.close)
         answered(client)
+        cost = undisturbed(service, sender)
         found = {}
         for fault in faults:
             answered(client)  # what the last one left is over
@@ -131,7 +141,16 @@ def run(stack: Stack, tree: Path, faults: Sequence[str]) -> dict[str, float]:
             answered(client)
             found[fault] = time.monotonic() - begun
             say(f"{fault}: {found[fault]:.2f} s")
-        return found
+        return cost, found
+
+
+def undisturbed(service: Supervised, sender: subprocess.Popen[bytes]) -> Mapping[str, float]:
+    """What a request of the steady load costs, by process."""
+    where, roots = service.where, [service.process.pid]
+    before = counted(where.tally).requests
+    begun = used(roots, where.stack.data)
+    done = TallyWatch(where.tally).until(before + LOOKED_AT, [sender])
+    return per_request(begun, used(roots, where.stack.data), done - before)
 
 
 def answered(client: Client) -> None:
@@ -143,8 +162,12 @@ def answered(client: Client) -> None:
             client.submit(KIND, PAYLOAD, request_id=request_id)
 
 
-def tell(found: Mapping[str, Mapping[str, Sequence[float]]], caption: str) -> None:
-    """Prints the table."""
+def tell(
+    found: Mapping[str, Mapping[str, Sequence[float]]],
+    cpu: Mapping[str, Sequence[Mapping[str, float]]],
+    caption: str,
+) -> None:
+    """Prints the tables."""
     print_table(
         "Seconds from the fault until requests that follow are answered: median (low - high)",
         ("killed", *found),
@@ -153,6 +176,11 @@ def tell(found: Mapping[str, Mapping[str, Sequence[float]]], caption: str) -> No
             for fault in next(iter(found.values()))
         ],
         caption,
+    )
+    print_table(
+        f"CPU microseconds for each of {RATE:g} requests a second, nothing killed, medians",
+        ("side", *PARTS, "all"),
+        [(name, *medians(runs).values()) for name, runs in cpu.items()],
     )
 
 

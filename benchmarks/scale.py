@@ -14,10 +14,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from benchmarks.contenders import Contender, Measured
+from benchmarks.contenders import Contender
 from benchmarks.cpu import PARTS, medians
 from benchmarks.full_path_runs import place
 from benchmarks.machine import facts
+from benchmarks.measured import Measured
 from benchmarks.options import options_of, parser_of, rounds_of
 from benchmarks.other_tree import add_option, other_tree
 from benchmarks.report import print_table, say, write_json
@@ -26,7 +27,7 @@ from benchmarks.services import services
 from benchmarks.spread import in_turns, ratio, spread
 from stack import Stack
 
-ROUNDS = 3
+ROUNDS = 5
 COUNT = 100_000
 CASES = {"no-op": "bench.noop", "one INSERT": "bench.insert"}
 SIDES = {"1 x 1": (1, 1), "1 x 2": (1, 2), "1 x 4": (1, 4), "2 x 1": (2, 1), "4 x 1": (4, 1)}

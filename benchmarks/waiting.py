@@ -9,22 +9,34 @@ due in the queue.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
 import psycopg
 from psycopg import sql
 
-from benchmarks.full_path_runs import LONGEST, POLL, RunNames, fill_topic, instance, rate
+from benchmarks.full_path_runs import RunNames, fill_topic, instance
+from benchmarks.full_path_sides import measured
 from benchmarks.load import PAYLOAD
 from benchmarks.machine import Machine, facts
+from benchmarks.measured import Measured
 from benchmarks.options import options_of, parser_of, rounds_of
 from benchmarks.other_tree import add_option, other_tree
 from benchmarks.report import print_table
 from benchmarks.services import services
-from benchmarks.sides import Rates, Side, keep, measure, speeds_of, with_aim
+from benchmarks.sides import (
+    Found,
+    Side,
+    cpu_of,
+    keep,
+    measure,
+    rates_of,
+    speeds_of,
+    tell_cpu,
+    with_aim,
+)
 from benchmarks.spread import ratio
+from benchmarks.watch import TallyWatch
 
 WORKERS = 2
 ROUNDS = 5
@@ -61,35 +73,37 @@ def main() -> None:
         if tree is not None:
             sides += [replace(s, name=f"{s.name}, {options.against}", tree=tree) for s in sides]
         machine = facts(stack)
-        rates = measure(stack, HANDLERS, sides, options.workers, rounds)
-    tell(machine, rates, rows, rounds, whole=options.whole)
+        found = measure(stack, HANDLERS, sides, options.workers, rounds)
+    tell(machine, found, rows, rounds, whole=options.whole)
 
 
-def fresh(where: RunNames, handler: str, count: int) -> float:
+def fresh(where: RunNames, handler: str, count: int) -> Measured:
     """Requests from Kafka, nothing in the queue."""
     fill_topic(where, handler, count)
-    with instance(where):
-        wait_for_done(where, count)
-    return rate(where, "requests", count)
+    return drained(where, count)
 
 
-def beside(rows: int) -> Callable[[RunNames, str, int], float]:
+def beside(rows: int) -> Callable[[RunNames, str, int], Measured]:
     """Requests from Kafka, and `rows` in the queue that are due tomorrow."""
 
-    def run(where: RunNames, handler: str, count: int) -> float:
+    def run(where: RunNames, handler: str, count: int) -> Measured:
         fill_queue(where, "bench.insert", rows, "1 day")
         return fresh(where, handler, count)
 
     return run
 
 
-def due(where: RunNames, handler: str, count: int) -> float:
+def due(where: RunNames, handler: str, count: int) -> Measured:
     """Requests of the queue that are due, nothing in Kafka."""
     fill_topic(where, handler, 0)
     fill_queue(where, handler, count, "0 s")
-    with instance(where):
-        wait_for_done(where, count)
-    return rate(where, "requests", count)
+    return drained(where, count)
+
+
+def drained(where: RunNames, count: int) -> Measured:
+    """What one instance does that finds so many."""
+    with instance(where, ONCEPOOL_APP="benchmarks.waiting_app:app") as process:
+        return measured(where, "requests", count, TallyWatch(where.tally), process)
 
 
 def fill_queue(where: RunNames, handler: str, count: int, delay: str) -> None:
@@ -106,24 +120,9 @@ def fill_queue(where: RunNames, handler: str, count: int, delay: str) -> None:
         connection.execute("CHECKPOINT")
 
 
-def wait_for_done(where: RunNames, count: int) -> None:
-    """Returns when `count` requests are done, by the counters: a count of rows would be felt."""
-    query = sql.SQL("SELECT coalesce(sum(n), 0) >= %s FROM {} WHERE state = 'done'").format(
-        sql.Identifier(where.name, "counters")
-    )
-    end = time.monotonic() + LONGEST
-    with psycopg.connect(where.stack.database, autocommit=True) as connection:
-        while True:
-            row = connection.execute(query, (count,)).fetchone()
-            if row is not None and row[0]:
-                return
-            if time.monotonic() > end:
-                raise RuntimeError(f"{count} requests were not done in {LONGEST:g} s")
-            time.sleep(POLL)
-
-
-def tell(machine: Machine, rates: Rates, rows: int, rounds: int, *, whole: bool) -> None:
+def tell(machine: Machine, found: Found, rows: int, rounds: int, *, whole: bool) -> None:
     """Prints the tables; a whole run is written down and drawn, too."""
+    rates = rates_of(found)
     speeds = speeds_of(rates)
     ratios = {
         handler: {side: ratio(sides[side], sides[EMPTY]) for side in sides if side != EMPTY}
@@ -143,8 +142,12 @@ def tell(machine: Machine, rates: Rates, rows: int, rounds: int, *, whole: bool)
             for key, name in HANDLERS.items()
         ],
     )
+    tell_cpu(found, HANDLERS)
     if whole:
-        results = {"rows": rows, "requests_per_second": rates, "share_of_fresh": ratios}
+        results = {
+            "rows": rows, "rounds": rounds, "requests_per_second": rates,
+            "share_of_fresh": ratios, "cpu": cpu_of(found),
+        }  # fmt: skip
         groups = {name: speeds[key] for key, name in HANDLERS.items()}
         title = "Fresh requests and the waiting queue: requests a second"
         keep("waiting", title, machine, results, groups)

@@ -1,12 +1,12 @@
 """arroyo: one consumer of a group, by batches or by messages.
 
     python -m benchmarks.frameworks.arroyo_app HANDLER batch|message|handoff
-    python -m benchmarks.frameworks.arroyo_app HANDLER pool PROCESSES
+    python -m benchmarks.frameworks.arroyo_app HANDLER pool|tuned PROCESSES
 
 As its documentation has it: RunTask, then CommitOffsets once a second; BatchStep before it where it
-works by batches; RunTaskWithMultiprocessing instead of it where a pool does the work. With
-`handoff` and `pool` nothing is done with a message but that its id is read and it is counted. Ends
-at SIGTERM.
+works by batches; RunTaskWithMultiprocessing instead of it where a pool does the work, `tuned` with
+larger batches and blocks of memory that hold them. With `handoff`, `pool` and `tuned` nothing is
+done with a message but that its id is read and it is counted. Ends at SIGTERM.
 """
 
 from __future__ import annotations
@@ -38,6 +38,9 @@ from benchmarks.tally import Tally
 BATCH = 500
 LONGEST = 0.05
 """Seconds that a batch is gathered at most, as the afternoon's consumer waits."""
+LARGE = 4_000
+"""Messages of a batch, and bytes of a block for one that goes to a process or comes back."""
+INPUT_BLOCK, OUTPUT_BLOCK = 8 << 20, 4 << 20
 _tallies: list[Tally] = []
 _pools: list[MultiprocessingPool] = []
 Chain = Callable[[ProcessingStrategy[Any]], ProcessingStrategy[KafkaPayload]]
@@ -64,12 +67,15 @@ class Steps(ProcessingStrategyFactory[KafkaPayload]):
 
 def chain_of(handler: str, way: str, processes: int) -> Chain:
     """What is done with a message, or with a batch of them."""
-    if way == "pool":
+    if way in ("pool", "tuned"):
         pool = MultiprocessingPool(processes, count_here)
         _pools.append(pool)
+        size, given, got = (
+            (BATCH, None, None) if way == "pool" else (LARGE, INPUT_BLOCK, OUTPUT_BLOCK)
+        )
         return lambda last: RunTaskWithMultiprocessing(
-            counted, last, max_batch_size=BATCH, max_batch_time=LONGEST, pool=pool,
-            prefetch_batches=True,
+            counted, last, max_batch_size=size, max_batch_time=LONGEST, pool=pool,
+            input_block_size=given, output_block_size=got, prefetch_batches=True,
         )  # fmt: skip
     if way == "handoff":
         count_here()

@@ -1,22 +1,26 @@
 """FastStream: one consumer of a group, by batches or with several workers.
 
-    python -m benchmarks.frameworks.faststream_app HANDLER batch|workers
+    python -m benchmarks.frameworks.faststream_app HANDLER batch|tuned|workers
 
-As its documentation has it: `batch=True`, acknowledged after the work; or `max_workers`, where
-messages are acknowledged first, which is all that goes with it. Handlers are coroutines, with a
-connection of a pool. Ends at SIGTERM.
+As its documentation has it: `batch=True`, acknowledged after the work; the same `tuned`, with
+msgspec instead of Pydantic and on uvloop's event loop; or `max_workers`, where messages are
+acknowledged first, which is all that goes with it. Handlers are coroutines, with a connection of a
+pool. Ends at SIGTERM.
 """
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
 from collections.abc import Mapping
 from typing import Any
 
+import anyio
 import orjson
 import redis.asyncio
+import uvloop  # type: ignore[import-not-found, unused-ignore]
+from fast_depends.msgspec import MsgSpecSerializer  # type: ignore[import-not-found, unused-ignore]
+from fast_depends.pydantic import PydanticSerializer  # type: ignore[import-not-found, unused-ignore]
 from faststream import AckPolicy, FastStream
 from faststream.confluent import KafkaBroker
 from faststream.confluent.annotations import KafkaMessage
@@ -73,8 +77,10 @@ class AsyncWork:
 
 def main() -> None:
     handler, way = sys.argv[1:]
-    broker = KafkaBroker(os.environ["KAFKA"], logger=None)
-    work = AsyncWork(handler, 1 if way == "batch" else WORKERS)
+    tuned = way == "tuned"
+    serializer = MsgSpecSerializer() if tuned else PydanticSerializer()
+    broker = KafkaBroker(os.environ["KAFKA"], logger=None, serializer=serializer)
+    work = AsyncWork(handler, WORKERS if way == "workers" else 1)
     topic = {
         "group_id": os.environ["GROUP"],
         "auto_offset_reset": "earliest",
@@ -82,7 +88,7 @@ def main() -> None:
         "heartbeat_interval_ms": HEARTBEAT_MS,
         "isolation_level": "read_committed",
     }
-    if way == "batch":
+    if way != "workers":
 
         @broker.subscriber(
             os.environ["TOPIC"], batch=True, max_records=BATCH, polling_interval=0.05,
@@ -102,7 +108,9 @@ def main() -> None:
 
     app = FastStream(broker, logger=None)
     app.on_startup(work.open)
-    asyncio.run(app.run())
+    # Its own command takes uvloop by itself where it is installed: both are said here.
+    loop = {"loop_factory": uvloop.new_event_loop} if tuned else {"use_uvloop": False}
+    anyio.run(app.run, backend_options=loop)
 
 
 if __name__ == "__main__":

@@ -1,34 +1,19 @@
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 
-from benchmarks import goals, page
+from benchmarks import drawings, goals, page
+from benchmarks.causes import said
+from benchmarks.goal_measures import cpu_ratio
 from benchmarks.goals import Goal, Judged, verdicts
-from benchmarks.page import parts_of, table
+from benchmarks.markdown import table
+from benchmarks.page import SECTIONS, text_of
+from benchmarks.page_contests import CONTESTS
+from benchmarks.report import RESULTS
 from benchmarks.spread import spread
-
-
-def measured(rate: float, cpu: float) -> dict[str, Any]:
-    return {"rate": rate, "cpu": {"main": cpu / 2, "worker": cpu / 2}}
-
-
-MACHINE: dict[str, Any] = {
-    "date": "2030-01-02T03:04:05Z", "commit": "abc1234", "cores": 2, "memory_gib": 8.0,
-    "load_before": 0.1, "python": "CPython", "services": {"Kafka": "4"}, "packages": {},
-}  # fmt: skip
-PEERS = {
-    "machine": MACHINE,
-    "unit": "requests",
-    "found": {
-        "no-op": {
-            "Oncepool": [measured(90, 50), measured(80, 60)],
-            "afternoon": [measured(100, 20), measured(100, 30)],
-            goals.BEFORE: [measured(45, 100), measured(30, 100)],
-        }
-    },
-}
+from tests.support.benchmark_results import BUDGET, MACHINE, OTHERS, PEERS, measured, steps
 
 
 def test_a_goal_is_met_or_missed_by_its_median_or_was_not_measured() -> None:
@@ -41,7 +26,7 @@ def test_a_goal_is_met_or_missed_by_its_median_or_was_not_measured() -> None:
 
 
 def test_cpu_that_could_not_be_told_meets_no_goal() -> None:
-    goal = goals.cpu_ratio("peers-2", "no-op", "Oncepool", goals.BEFORE)
+    goal = cpu_ratio("peers-2", "no-op", "Oncepool", goals.BEFORE)
     told, untold = measured(90, 50), {"rate": 90, "cpu": {}}
 
     def results(ours: list[dict[str, Any]]) -> dict[str, Any]:
@@ -58,83 +43,19 @@ def test_cpu_that_could_not_be_told_meets_no_goal() -> None:
     [(1, False, True), (1, True, True), (0.9, False, False), (1.1, True, False)],
 )
 def test_a_goal_has_a_direction(value: float, at_most: bool, met: bool) -> None:
-    goal = Goal("x", 1.0, lambda _: spread([value]), "because", at_most=at_most)
-    assert Judged(goal, spread([value])).met is met
+    goal = Goal("x", 1.0, lambda _: spread([value]), said("because"), at_most=at_most)
+    judged = Judged(goal, spread([value]))
+    assert (judged.met, judged.missed) == (met, not met)
+    assert judged.wanted == ("<= 1" if at_most else ">= 1")
 
 
 def test_the_page_tells_what_was_measured_and_names_what_was_not() -> None:
-    text = "\n\n".join(parts_of({"peers-2": PEERS}))
-    assert "| no-op / afternoon | >= 1 | 0.85 (0.80 - 0.90) | missed: 15 % away | each" in text
+    text = text_of({"peers-2": PEERS})
+    assert "| no-op / afternoon | >= 1 | 0.85 (0.80 - 0.90) | missed: 15 % away | 55.0 us" in text
     assert "- Beside other consumers, two workers, no-op: 0.85 (0.80 - 0.90) of afternoon." in text
     assert "abc1234" in text
-    assert "Not measured yet: peers-1, handoff-2" in text
-
-
-def times(p50: float, p99: float) -> list[dict[str, float]]:
-    return [{"p50": p50, "p99": p99, "longest": 2 * p99, "count": 9}]
-
-
-def called(rate: float, cpu: float) -> dict[str, Any]:
-    return {"rate": rate, "times": times(5, 9)[0], "cpu": {"server": cpu}}
-
-
-RATIOS = {"finished": 1.0, "in_time": 0.9}
-OTHERS: dict[str, Any] = {
-    "latency": {
-        "machine": MACHINE,
-        "found": {
-            "Oncepool, client": times(6, 20), "afternoon": times(5, 12), "a commit": times(2, 3),
-            "Kafka alone": times(2, 11), "Oncepool, client, half load": times(9, 50),
-        },
-    },
-    "beside": {
-        "machine": MACHINE,
-        "found": {"alone": times(5, 10), "one worker kept": times(6, 25)},
-    },
-    "journal_size": {
-        "machine": MACHINE,
-        "found": {
-            "empty": [measured(100, 1)],
-            "10,000,000 rows": [measured(95, 1)],
-            "10,000,000 rows, random ids": [measured(60, 1)],
-            "10,000,000 rows, pruned": [measured(80, 1)],
-        },
-    },
-    "backlog": {
-        "machine": MACHINE,
-        "messages": 1000,
-        "found": {
-            "Oncepool": {"rates": [9, 9, 9], "memory": {"main": [50, 51, 52.5], "x": [0, 1, 1]}}
-        },
-    },
-    "recovery": {"machine": MACHINE, "found": {"Oncepool": {"a worker": [0.2, 0.3]}}},
-    "scale": {
-        "machine": MACHINE, "modelled_cores": {"Valkey": 1}, "modelled_workers": 8,
-        "modelled": {"no-op": {"1": 10.0, "100": 900.0}},
-        "found": {"no-op": {"1 x 1": [measured(10, 1)], "1 x 2": [measured(15, 1)]}},
-    },
-    "gateway": {
-        "machine": MACHINE, "connections": 16,
-        "found": {"POST": {
-            "bare application": [called(800, 500)], "gateway": [called(400, 1500)],
-        }},
-    },
-    "rebalance-planned": {
-        "machine": MACHINE, "benchmark": "rebalance-planned",
-        "protocols": {
-            "KIP-848": {
-                "ratio": {figure: asdict(spread([share])) for figure, share in RATIOS.items()},
-                "outcome": {"books": {"requests": 9, "lost": 1, "twice": 0, "unanswered": 0}},
-            }
-        },
-    },
-    "waiting": {
-        "machine": MACHINE,
-        "requests_per_second": {
-            "bench.noop": {"empty queue": [10], "beside a full queue": [9.6], "due rows": [4]}
-        },
-    },
-}  # fmt: skip
+    assert "Not measured yet: budget, peers-1, handoff-2" in text
+    assert "## The clients\n\nNot measured.\n" in text
 
 
 def test_every_kind_of_result_has_its_goals_and_its_section() -> None:
@@ -150,12 +71,18 @@ def test_every_kind_of_result_has_its_goals_and_its_section() -> None:
     hand_over = "planned hand-overs, KIP-848, answered within 1 s / undisturbed"
     assert found[hand_over] == "missed: 5 % away"
     assert found["due rows, no-op / fresh"] == "missed: 20 % away"
-    text = "\n\n".join(parts_of(OTHERS))
+    text = text_of(OTHERS)
     for line in (
         "| Oncepool, client | 6 | 20 | 40 |",
         "| 10,000,000 rows, random ids | 60 | 0.60 (0.60 - 0.60) |",
         "| main, MiB | 50 | 51 | 52.5 |",
-        "| gateway | 400 | 0.50 (0.50 - 0.50) | 5 | 9 | 1,500 |",
+        "| gateway | 400 | 0.50 (0.50 - 0.50) | 5 | 9 | 1,500 | 90 |",
+        "- The HTTP gateway, POST, gateway: 0.50 (0.50 - 0.50) of the bare application.",
+        "- The clients, Client: 0.25 (0.25 - 0.25) of the bare steps.",
+        "| Client | 20.0 | 0.25 (0.25 - 0.25) | 70 |",
+        "| Client | 5.00 | 9 | 1.00 (1.00 - 1.00) |",
+        "| a commit | 2 | 3 |  |",
+        "| main, us of CPU for each | 4.00 | 5.00 | 6.00 |",
         "| a worker | 0.25 (0.20 - 0.30) |",
         "| no-op | 10.0 | 900 |",
         "| answered within 1 s | 0.90 (0.90 - 0.90) |",
@@ -166,7 +93,7 @@ def test_every_kind_of_result_has_its_goals_and_its_section() -> None:
 
 
 def test_no_results_make_a_page_too() -> None:
-    assert "Nowhere, of what was measured." in "\n\n".join(parts_of({}))
+    assert "Nowhere, of what was measured." in text_of({})
 
 
 def test_a_cell_does_not_end_a_table() -> None:
@@ -180,15 +107,49 @@ def test_losses_of_a_run_before_gaps_were_read_again_are_told_as_such(
     date: str, told: bool
 ) -> None:
     document = {**OTHERS["rebalance-planned"], "machine": {**MACHINE, "date": date}}
-    text = "\n\n".join(parts_of({"rebalance-planned": document}))
+    text = text_of({"rebalance-planned": document})
     assert ("older than `read_again`" in text) is told
 
 
-def test_the_page_is_written_from_the_results(
+def test_the_page_is_written_from_the_results() -> None:
+    kept = Path(__file__).parents[3] / "docs" / "performance.md"
+    assert kept.read_text() == text_of(page.results_in(RESULTS)), "run: scripts/bench --page"
+
+
+def test_a_run_of_the_page_writes_and_draws(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written = tmp_path / "performance.md"
-    monkeypatch.setattr(page, "PAGE", written)
+    (tmp_path / "latency.json").write_bytes(orjson.dumps(OTHERS["latency"]))
+    monkeypatch.setattr(page, "PAGE", tmp_path / "page.md")
+    monkeypatch.setattr(page, "RESULTS", tmp_path)
     page.main()
-    kept = Path(__file__).parents[3] / "docs" / "performance.md"
-    assert kept.read_text() == written.read_text(), "run: scripts/bench --page"
+    assert "| Oncepool, client | 6 | 20 | 40 |" in (tmp_path / "page.md").read_text()
+    assert (tmp_path / "latency.svg").exists()
+
+
+@pytest.mark.parametrize("name", drawings.DRAWN)
+def test_each_result_is_drawn_by_groups(name: str) -> None:
+    _, _, groups_of = drawings.DRAWN[name]
+    groups = groups_of({**OTHERS, "budget": BUDGET}[name])
+    assert groups
+    assert all(groups.values())
+
+
+def test_what_is_drawn_or_told_is_a_result_that_a_benchmark_writes() -> None:
+    assert set(drawings.DRAWN) <= {*SECTIONS, "budget"}
+    assert not set(SECTIONS) & set(CONTESTS)
+
+
+def test_the_budget_has_a_table_a_process_before_and_after() -> None:
+    text = text_of({"budget": BUDGET})
+    for line in (
+        f"| step | {goals.BEFORE} | Oncepool | more |",
+        "| order | 6 | 4.00 | -2.00 |",
+        "| rows | 10 | 8.00 | -2.00 |",
+        "| all | 37.0 | 37.0 | +0.00 |",
+    ):
+        assert line in text
+    assert "| a.py:f11 | 7.62 |" in text
+    assert "a.py:f12" not in text
+    alone = text_of({"budget": {**BUDGET, "found": {"Oncepool": [steps(3, 7)]}}})
+    assert "| order | 3 |" in alone

@@ -157,7 +157,10 @@ def use_own_redis(bench: Bench) -> None:
     bench.client = Client(kafka=bench.stack.kafka, redis=url, topic=bench.topic, prefix=prefix)
 
 
-@pytest.mark.parametrize("apart", [FAST, pytest.param(-FAST, marks=pytest.mark.long)])
+@pytest.mark.parametrize(
+    "apart",
+    [pytest.param(FAST, id="fast"), pytest.param(-FAST, id="slow", marks=pytest.mark.long)],
+)
 def test_each_order_is_done_once_whatever_is_lost_and_whatever_the_clocks_say(
     orders: RelayedOrders, bench: Bench, apart: timedelta, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -178,7 +181,7 @@ def test_each_order_is_done_once_whatever_is_lost_and_whatever_the_clocks_say(
 
 
 @pytest.mark.long  # the chaos run and the demo show it, too
-@pytest.mark.parametrize("protocol", [CLASSIC])
+@pytest.mark.parametrize("protocol", [CLASSIC], ids=["classic"])
 def test_what_a_killed_main_process_had_in_hand_is_answered_once(
     orders: RelayedOrders, bench: Bench, protocol: dict[str, str], tmp_path: Path
 ) -> None:

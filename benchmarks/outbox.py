@@ -1,7 +1,7 @@
 """What stands in an outbox, on its way to Kafka.
 
     scripts/bench outbox [--quick] [--case rates|relays|latency|backlog] [--rounds N] [--backlog N]
-                         [--relays 1,2,4]
+                         [--relays 1,2,4] [--loads 0,1000,4000]
     scripts/bench outbox --churn N [--backlog N] [--keep N] [--random-ids]
 
 Rows are added before a side begins; it is timed until the last of them is marked as sent. In turns:
@@ -9,8 +9,9 @@ the relay; a bare loop of claim, produce, flush and mark over the same table, wh
 keeps no order, and fails with its first row that can't be sent; the plain form, a row at a time
 (its timer of 5 s is left out of the rate); faststream-outbox. Then several relays side by side,
 each a process. Then the relay with --backlog rows (a million), its first and last 10,000, and
-behind as many rows that were sent and deleted. Latency is from commit until a consumer has the
-message, idle.
+behind as many rows that were sent and deleted. Latency is from the commit of a single request until
+its message is produced, and until a consumer has it: idle, and beside --loads rows a second that
+another process adds; and of the plain form with its timer: see benchmarks/outbox_latency.py.
 --churn has N rows go through the tables without Kafka: see benchmarks/outbox_churn.py.
 """
 
@@ -20,22 +21,23 @@ import argparse
 import os
 import statistics
 import subprocess
-import threading
 import time
 from base64 import b64decode
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import psycopg
-from confluent_kafka import Consumer, Producer
+from confluent_kafka import Producer
 
 from benchmarks.frameworks_environment import NotInstalled, frameworks_python
 from benchmarks.outbox_churn import churn
+from benchmarks.outbox_latency import latency
 from benchmarks.outbox_place import SCHEMA, OutboxPlace
 from benchmarks.outbox_relays import relays
 from benchmarks.report import print_table, say
 from benchmarks.services import services
-from feedback import outbox
 from feedback.outbox.relay import Relay
+from stack import Stack
 
 FIRST = 10_000
 CLAIM = f"""
@@ -59,26 +61,48 @@ def by_relay(place: OutboxPlace, rows: int) -> float:
         return rows / (until(relay, rows) - began)
 
 
+class BareLoop:
+    """Claim, produce, flush and mark; with `batch` 1 the plain form."""
+
+    def __init__(self, place: OutboxPlace, batch: int = 1_000) -> None:
+        self._topic, self._batch = place.topic, batch
+        self._producer = Producer({
+            "bootstrap.servers": place.stack.kafka, "linger.ms": 5, "acks": "all",
+            "enable.idempotence": True,
+        })  # fmt: skip
+
+    def send_due(self, connection: psycopg.Connection[Any]) -> None:
+        """All that there is."""
+        while self._send_batch(connection):
+            pass
+
+    def _send_batch(self, connection: psycopg.Connection[Any]) -> int:
+        with connection.transaction():
+            claimed = connection.execute(CLAIM.encode(), [self._batch]).fetchall()
+            for _, id_, kind, key, payload, headers in claimed:
+                plain = [(name, b64decode(value)) for name, value in headers]
+                self._producer.produce(
+                    self._topic, key=key, value=payload,
+                    headers=[("ce_id", id_.encode()), ("ce_type", kind.encode()), *plain],
+                )  # fmt: skip
+            self._producer.flush(30)
+            connection.execute(MARK.encode(), [[row[0] for row in claimed]])
+        return len(claimed)
+
+
 def by_loop(place: OutboxPlace, rows: int, batch: int = 1_000) -> float:
-    """Rows a second; with `batch` 1 the plain form."""
-    producer = Producer({"bootstrap.servers": place.stack.kafka, "linger.ms": 5, "acks": "all",
-                         "enable.idempotence": True})  # fmt: skip
+    """Rows a second."""
+    loop = BareLoop(place, batch)
     began = time.monotonic()
     with psycopg.connect(place.stack.database, autocommit=True) as connection:
-        for _ in range(rows):
-            with connection.transaction():
-                claimed = connection.execute(CLAIM.encode(), [batch]).fetchall()
-                for _, id_, kind, key, payload, headers in claimed:
-                    plain = [(name, b64decode(value)) for name, value in headers]
-                    producer.produce(
-                        place.topic, key=key, value=payload,
-                        headers=[("ce_id", id_.encode()), ("ce_type", kind.encode()), *plain],
-                    )  # fmt: skip
-                producer.flush(30)
-                connection.execute(MARK.encode(), [[row[0] for row in claimed]])
-            if not claimed:
-                break
+        loop.send_due(connection)
     return rows / (time.monotonic() - began)
+
+
+def latencies(stack: Stack, number: int, loads: Sequence[int]) -> None:
+    """In a topic of its own, whose messages have their brokers' time."""
+    place = OutboxPlace(stack, **{"message.timestamp.type": "LogAppendTime"})
+    latency(place, number, loads, BareLoop(place, 1).send_due)
 
 
 def by_faststream(place: OutboxPlace, rows: int) -> float:
@@ -152,39 +176,6 @@ def backlog(place: OutboxPlace, rows: int) -> None:
     print_table("backlog", ("table", f"first {FIRST:,}, rows/s", f"last {FIRST:,}, rows/s"), lines)
 
 
-def latency(place: OutboxPlace, number: int) -> None:
-    """From commit until a consumer has it, idle."""
-    place.fill(1)
-    seen: dict[str, float] = {}
-    stop = threading.Event()
-    consumer = Consumer({"bootstrap.servers": place.stack.kafka, "group.id": place.topic,
-                         "auto.offset.reset": "latest", "fetch.wait.max.ms": 1})  # fmt: skip
-    consumer.subscribe([place.topic])
-
-    def read() -> None:
-        while not stop.is_set():
-            message = consumer.poll(0.1)
-            if message is not None and message.error() is None:
-                value = dict(message.headers() or [])["ce_id"]
-                seen[value.decode() if isinstance(value, bytes) else ""] = time.monotonic()
-
-    thread = threading.Thread(target=read)
-    thread.start()
-    times: list[float] = []
-    with place.relay():
-        for _ in range(number + 20):
-            at = time.monotonic()
-            id_ = outbox.add(place.connection, "bench", {})
-            while id_ not in seen and time.monotonic() - at < 10:
-                time.sleep(0.0005)
-            times.append((seen.get(id_, float("inf")) - at) * 1000)
-    stop.set()
-    thread.join()
-    consumer.close()
-    points = statistics.quantiles(times[20:], n=100)
-    say(f"latency, idle: p50 {points[49]:.1f} ms, p99 {points[98]:.1f} ms")
-
-
 def main() -> None:
     """The benchmark."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
@@ -193,6 +184,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--backlog", type=int, help="rows that wait (1,000,000; --churn: 100,000)")
     parser.add_argument("--relays", default="1,2,4", help="how many side by side")
+    parser.add_argument("--loads", default="0,1000,4000", help="rows a second beside, of latency")
     parser.add_argument("--churn", type=int, metavar="N", help="N rows through the tables, only")
     parser.add_argument("--keep", type=int, default=1_000_000, help="finished rows that stay")
     parser.add_argument("--random-ids", action="store_true", help="of --churn; else in order")
@@ -202,10 +194,11 @@ def main() -> None:
         given.rows, given.waits, waiting = (20_000, 200), 50, 100_000
         given.rounds = min(given.rounds, 2)
     numbers = [int(number) for number in given.relays.split(",")]
+    loads = [int(load) for load in given.loads.split(",")]
     cases: dict[str, Callable[[OutboxPlace], None]] = {
         "rates": lambda place: rates(place, given.rounds, *given.rows),
         "relays": lambda place: relays(place, numbers, given.rounds, given.rows[0]),
-        "latency": lambda place: latency(place, given.waits),
+        "latency": lambda place: latencies(place.stack, given.waits, loads),
         "backlog": lambda place: backlog(place, given.backlog or waiting),
     }
     if given.churn:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -32,14 +33,26 @@ FROM {SCHEMA}.requests r CROSS JOIN generate_series(1, %s) AS n WHERE r.id = %s
 class OutboxPlace:
     """One, and a connection to it in autocommit mode."""
 
-    def __init__(self, stack: Stack) -> None:
+    def __init__(self, stack: Stack, **config: str) -> None:
+        """`config`: of its topic."""
         self.stack = stack
         self.topic = f"bench-{uuid.uuid4().hex[:8]}"
         admin = AdminClient({"bootstrap.servers": stack.kafka})
-        made = admin.create_topics([NewTopic(self.topic, num_partitions=PARTITIONS)])
+        made = admin.create_topics([NewTopic(self.topic, num_partitions=PARTITIONS, config=config)])
         made[self.topic].result(30)
         self.connection = psycopg.connect(stack.database, autocommit=True)
         migrate(self.connection, SCHEMA, [])
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """Of programs that work here."""
+        return {
+            **os.environ,
+            "ONCEPOOL_OUTBOX_DATABASE_URL": self.stack.database,
+            "ONCEPOOL_OUTBOX_SCHEMA": SCHEMA,
+            "ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS": self.stack.kafka,
+            "ONCEPOOL_KAFKA_TOPIC": self.topic,
+        }
 
     def run(self, statement: str) -> None:
         """Executes one."""

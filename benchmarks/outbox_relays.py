@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import statistics
 import subprocess
 import sys
@@ -54,8 +53,8 @@ def relays(place: OutboxPlace, numbers: Sequence[int], rounds: int, rows: int) -
 def _timed(place: OutboxPlace, number: int, rows: int) -> tuple[float, float]:
     """Rows a second, and microseconds of the relays' CPU for each."""
     place.run(f"TRUNCATE {SCHEMA}.requests")
-    with _running(place, number) as processes:
-        _until(place, _HERE, number)
+    with relaying(place, number) as processes:
+        until_here(place, number)
         place.add(_WARM)
         _until(place, _LEFT, False)
         before, used = _messages(place), _cpu(processes)
@@ -71,17 +70,11 @@ def _timed(place: OutboxPlace, number: int, rows: int) -> tuple[float, float]:
 
 
 @contextmanager
-def _running(place: OutboxPlace, number: int) -> Iterator[list[psutil.Process]]:
-    environment = {
-        **os.environ,
-        "ONCEPOOL_OUTBOX_DATABASE_URL": place.stack.database,
-        "ONCEPOOL_OUTBOX_SCHEMA": SCHEMA,
-        "ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS": place.stack.kafka,
-        "ONCEPOOL_KAFKA_TOPIC": place.topic,
-    }
+def relaying(place: OutboxPlace, number: int) -> Iterator[list[psutil.Process]]:
+    """So many relays, each a process."""
     command = [sys.executable, "-m", "consumer", "relay"]
     processes = [
-        subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.DEVNULL)
+        subprocess.Popen(command, cwd=ROOT, env=place.environment, stderr=subprocess.DEVNULL)
         for _ in range(number)
     ]
     try:
@@ -91,6 +84,11 @@ def _running(place: OutboxPlace, number: int) -> Iterator[list[psutil.Process]]:
             process.terminate()
         for process in processes:
             process.wait(60)
+
+
+def until_here(place: OutboxPlace, number: int) -> None:
+    """Waits until so many relays are connected to the database."""
+    _until(place, _HERE, number)
 
 
 def _until(place: OutboxPlace, query: str, wanted: object) -> None:

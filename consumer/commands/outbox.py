@@ -27,6 +27,16 @@ SqlOption = Annotated[
         help="Only print the statements that make one, for another migration tool.",
     ),
 ]
+FromOption = Annotated[
+    int,
+    typer.Option(
+        "--from",
+        envvar="ONCEPOOL_OUTBOX_FROM",
+        metavar="VERSION",
+        min=0,
+        help="With --sql: only those that one of this version lacks; `outbox check` tells which.",
+    ),
+]
 
 
 @app.callback()
@@ -36,11 +46,15 @@ def outbox() -> None:
 
 @app.command()
 @with_settings(*OUTBOX)
-def migrate(settings: Settings, *, sql: SqlOption = False, json: JsonOption = False) -> None:
+def migrate(
+    settings: Settings, *, sql: SqlOption = False, since: FromOption = 0, json: JsonOption = False
+) -> None:
     """Create or upgrade the outbox's tables and register its senders. Safe to run again."""
     schema, senders = settings.outbox_schema, settings.outbox_sender_names
+    if since and not sql:
+        raise typer.BadParameter("--from is for --sql: else the outbox says its version itself")
     if sql:
-        text = script(schema, senders)
+        text = script(schema, senders, since)
         if json:
             print_json({"schema": schema, "sql": text})
         else:
@@ -59,7 +73,10 @@ def migrate(settings: Settings, *, sql: SqlOption = False, json: JsonOption = Fa
 @app.command()
 @with_settings(*OUTBOX)
 def check(settings: Settings, json: JsonOption = False) -> None:
-    """Say what is missing of the outbox, whoever has made it. Exit code 1 if anything is."""
+    """Say what is missing of the outbox, or defined otherwise, whoever has made it.
+
+    Exit code 1 if anything is that it needs.
+    """
     with connect_outbox(settings) as connection:
         found = problems(connection, settings.outbox_schema, settings.outbox_sender_names)
     right = not any(problem.wrong for problem in found)

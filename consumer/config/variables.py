@@ -63,6 +63,7 @@ OTHER_VARIABLES = {
     "ONCEPOOL_GATEWAY_NEW_ROLES": "gateway --role",
     "ONCEPOOL_GATEWAY_NEW_TYPES": "gateway --type",
     "ONCEPOOL_GATEWAY_WRITE": "gateway --write",
+    "ONCEPOOL_OUTBOX_FROM": "outbox migrate --from",
     "ONCEPOOL_OUTBOX_SQL": "outbox migrate --sql",
     "ONCEPOOL_OUTBOX_STATE": "outbox list, retry and drop --state",
     "ONCEPOOL_OUTBOX_TYPE": "outbox list, retry and drop --type",

@@ -4,35 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
+from feedback.outbox.definitions import ADDING, COLUMNS, KEYS
+from feedback.outbox.differences import AS_PRINTED, differences, lacking_uniqueness
 from feedback.outbox.migrations import outbox_migrations
 from feedback.outbox.names import DEFAULT_SENDER, in_schema
 from feedback.outbox.privileges import lacking_privileges
+from feedback.outbox.problem import OutboxProblem
 from feedback.schema_versions import found_version
 
 if TYPE_CHECKING:
     import psycopg
-
-COLUMNS: Final = {
-    "requests": (
-        "seq created_at next_at sent_at not_before sends failures tries seen shard id type sender"
-        " state fingerprint key payload headers reference code error"
-    ),
-    "finished": (
-        "seq created_at sent_at settled_at sends id type sender state code fingerprint key"
-        " reference result error"
-    ),
-    "senders": "name",
-    "shards": "sender shard",
-    "inbox": "n at id type sender state code reference result error",
-    "all_requests": (
-        "id type sender state code result error sends created_at sent_at settled_at next_at"
-        " not_before key reference seq"
-    ),
-    "schema_version": "version name applied_at",
-}
-"""Table or view -> the columns that this version uses."""
 
 # Not of information_schema, which leaves out what the user has no privileges on.
 _COLUMNS: Final = """
@@ -47,48 +30,21 @@ _EVERYBODYS: Final = frozenset({"requests", "finished"})
 """What programs that add requests read, and relays."""
 _UNLOOKED: Final = {"schema_version": "its version is", "senders": "whether senders are there is"}
 _SENDERS: Final = "SELECT name FROM :schema.senders"
-_UNIQUE: Final = """
-SELECT c.relname FROM pg_index i
-JOIN pg_class c ON c.oid = i.indrelid
-JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = i.indkey[0]
-WHERE c.relnamespace = %s::regnamespace AND a.attname = 'id'
-    AND i.indisunique AND i.indnkeyatts = 1 AND i.indpred IS NULL AND i.indisvalid
-"""
-_INDEXES: Final = """
-SELECT c.relname FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid
-WHERE c.relnamespace = %s::regnamespace AND i.indisvalid
-"""
 _TRIGGER: Final = """
 SELECT FROM pg_trigger t JOIN pg_class c ON c.oid = t.tgrelid
 WHERE c.relnamespace = %s::regnamespace AND c.relname = 'requests'
     AND t.tgname = 'requests_added' AND t.tgenabled IN ('O', 'A')
+    AND t.tgtype = 4 AND t.tgqual IS NULL -- after each statement that inserts, whatever it inserts
+    AND t.tgfoid IN (
+        SELECT oid FROM pg_proc WHERE pronamespace = c.relnamespace AND proname = 'wake_relays')
 """
 _FUNCTION: Final = """
-SELECT FROM pg_proc WHERE pronamespace = %s::regnamespace AND proname = 'add_requests'
+SELECT FROM pg_proc WHERE pronamespace = %s::regnamespace AND proname = %s
 """
 
-
-class OutboxProblem(NamedTuple):
-    """One thing that is not as this version has it."""
-
-    text: str
-    advice: str
-    wrong: bool = True
-    """False where the outbox works all the same."""
-
-
-MIGRATE: Final = "run `oncepool outbox migrate`"
-INDEXES: Final = {
-    "requests_unsent": "what is to be sent",
-    "requests_backing_off": "what waits behind a row that was refused",
-    "requests_sent": "what waits for an answer",
-    "requests_dead": "a dead letter",
-    "finished_settled_at": "what is to be pruned",
-    "finished_conflicts": "a conflict",
-}
-"""Index -> what takes the longer to find without it the larger its table is."""
+MIGRATE: Final = "run `oncepool outbox migrate`, or what it prints with --sql"
 NO_TRIGGER: Final = OutboxProblem(
-    "trigger requests_added is missing or disabled: relays are not woken by a commit",
+    "trigger requests_added is missing, disabled or another one: relays are not woken by a commit",
     "leave it where commits that notify take turns for too long",
     wrong=False,
 )
@@ -116,10 +72,11 @@ def problems(
     *,
     relay: bool = False,
 ) -> list[OutboxProblem]:
-    """What is missing of the outbox and of these senders; nothing where all is well.
+    """What is missing of the outbox and of these senders, or defined otherwise; else nothing.
 
     What only the owner need read is looked at where this user may read it. `relay`: this user is a
-    relay's, and not only where its privileges look so.
+    relay's, and not only where its privileges look so; what is there and defined otherwise is left
+    to who asks for that, so that it keeps no relay from its work.
     """
     rows = connection.execute(_COLUMNS, [f'"{schema}"']).fetchall()
     found = {name: columns for name, _, columns in rows}
@@ -127,26 +84,26 @@ def problems(
     if (closed := _closed(connection, schema, there)) is not None:
         return [closed]
     readable = {name for name, may, _ in rows if may}
-    said = _of_the_columns(schema, found)
+    known = outbox_migrations()[-1].version
+    version = found_version(connection, schema) if "schema_version" in there & readable else None
+    advice = AS_PRINTED if version == known else _advice(version)
+    said = _of_the_columns(schema, found, advice)
     said += _of_the_privileges(schema, there - readable)
     said += _of_a_relay(connection, schema, relay=relay)
     if (problem := encoding_problem(connection)) is not None:
         said.append(problem)
-    if "schema_version" in there & readable:
-        said += _of_the_version(connection, schema)
+    if version is not None:
+        said += _of_the_version(version, known)
     if "senders" in there & readable:
         said += _of_the_senders(connection, schema, senders)
-    unique = {name for (name,) in connection.execute(_UNIQUE, [f'"{schema}"'])}
-    for name in ("requests", "finished"):
-        if name in there and name not in unique:
-            advice = f"CREATE UNIQUE INDEX ON {schema}.{name} (id)"
-            said.append(OutboxProblem(f"{schema}.{name} has no unique index on id", advice))
+    said += lacking_uniqueness(connection, schema, {key for key in KEYS if key[0] in there})
     if "requests" in there:
-        said += _of_the_indexes(connection, schema)
-        if connection.execute(_FUNCTION, [f'"{schema}"']).fetchone() is None:
-            said.append(OutboxProblem(f"function {schema}.add_requests is missing", MIGRATE))
+        if connection.execute(_FUNCTION, [f'"{schema}"', ADDING]).fetchone() is None:
+            said.append(OutboxProblem(f"function {schema}.{ADDING} is missing", advice))
         if connection.execute(_TRIGGER, [f'"{schema}"']).fetchone() is None:
             said.append(NO_TRIGGER)
+    if not relay and version in (known, None):  # others have other definitions
+        said += differences(connection, schema, there)
     return said
 
 
@@ -163,27 +120,16 @@ def _closed(
     return OutboxProblem(f"schema {schema} can't be used by this user", advice)
 
 
-def _of_the_indexes(connection: psycopg.Connection[Any], schema: str) -> list[OutboxProblem]:
-    there = {name for (name,) in connection.execute(_INDEXES, [f'"{schema}"'])}
-    return [
-        OutboxProblem(
-            f"index {name} is missing: {what} takes the longer to find the larger the table is",
-            "make it as `oncepool outbox migrate --sql` has it",
-            wrong=False,
-        )
-        for name, what in INDEXES.items()
-        if name not in there
-    ]
-
-
-def _of_the_columns(schema: str, found: Mapping[str, Sequence[str]]) -> list[OutboxProblem]:
+def _of_the_columns(
+    schema: str, found: Mapping[str, Sequence[str]], advice: str
+) -> list[OutboxProblem]:
     said = []
     for name, columns in COLUMNS.items():
-        lacking = sorted(set(columns.split()).difference(found.get(name, ())))
+        lacking = sorted(set(columns).difference(found.get(name, ())))
         if name not in found:
-            said.append(OutboxProblem(f"{schema}.{name} is missing", MIGRATE))
+            said.append(OutboxProblem(f"{schema}.{name} is missing", advice))
         elif lacking:
-            said.append(OutboxProblem(f"{schema}.{name} lacks {', '.join(lacking)}", MIGRATE))
+            said.append(OutboxProblem(f"{schema}.{name} lacks {', '.join(lacking)}", advice))
     return said
 
 
@@ -216,20 +162,24 @@ def _of_the_senders(
     connection: psycopg.Connection[Any], schema: str, senders: Sequence[str]
 ) -> list[OutboxProblem]:
     known = {name for (name,) in connection.execute(in_schema(_SENDERS, schema).encode())}
+    advice = f"run `oncepool outbox migrate`, or insert it into {schema}.senders"
     return [
-        OutboxProblem(f"sender {name} is not registered", MIGRATE)
+        OutboxProblem(f"sender {name} is not registered", advice)
         for name in (DEFAULT_SENDER, *senders)
         if name not in known
     ]
 
 
-def _of_the_version(connection: psycopg.Connection[Any], schema: str) -> list[OutboxProblem]:
-    version, known = found_version(connection, schema), outbox_migrations()[-1].version
-    if version > known:
-        advice = "install the newer Oncepool here as well"
-    elif version < known:
-        advice = MIGRATE
-    else:
+def _of_the_version(version: int, known: int) -> list[OutboxProblem]:
+    if version == known:
         return []
+    newer = "install the newer Oncepool here as well"
     text = f"the outbox is at version {version}, this Oncepool knows version {known}"
-    return [OutboxProblem(text, advice)]
+    return [OutboxProblem(text, newer if version > known else _advice(version))]
+
+
+def _advice(version: int | None) -> str:
+    """How an outbox comes to be of this version, from that one."""
+    if not version:
+        return MIGRATE
+    return f"run `oncepool outbox migrate`, or what it prints with --sql --from {version}"

@@ -99,6 +99,11 @@ class _Bare(_Executor):
     def close(self, cursor: Any) -> Any:
         """It stays the caller's."""
 
+    def arguments(self, statement: Statement) -> tuple[Any, ...]:
+        """Both, as it may have no default for the second one."""
+        sql, *parameters = super().arguments(statement)
+        return sql, parameters[0] if parameters else []
+
 
 class _SqlAlchemy(_Bare):
     """A session or connection of SQLAlchemy."""

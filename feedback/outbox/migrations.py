@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from importlib.resources import files
 from typing import TYPE_CHECKING, Any, Final
 
-from feedback.errors import OutboxTooNew
+from feedback.errors import ConfigurationError, OutboxTooNew
 from feedback.outbox.names import in_schema
 from feedback.schema_versions import CREATE_SCHEMA, LOCK, Migration, found_version, numbered_files
 
@@ -29,6 +29,15 @@ _INTRODUCTION: Final = """\
 -- The outbox of Oncepool. To be run in one transaction; `oncepool outbox check` says afterwards
 -- whether it is all there.
 """
+# Some statements could be run twice, and some on an outbox that lacks what comes before them.
+_ONLY_FROM: Final = """\
+DO $$ BEGIN
+    IF (SELECT max(version) FROM :schema.schema_version) IS DISTINCT FROM {0} THEN
+        RAISE EXCEPTION 'these statements are for an outbox of version {0}'
+            USING HINT = '`oncepool outbox check` says of which version this one is';
+    END IF;
+END $$;
+"""
 
 
 @functools.cache
@@ -37,9 +46,21 @@ def outbox_migrations() -> tuple[Migration, ...]:
     return numbered_files(files("feedback.outbox") / "sql")
 
 
-def script(schema: str, senders: Sequence[str]) -> str:
-    """A new outbox as plain SQL. Raises ConfigurationError for a schema that has no plain name."""
-    return "\n".join([_INTRODUCTION, _statements(schema, outbox_migrations(), senders)])
+def script(schema: str, senders: Sequence[str], since: int = 0) -> str:
+    """A new outbox as plain SQL, or what brings one of that version up to date.
+
+    Raises ConfigurationError for a schema that has no plain name, and for a version that this
+    Oncepool does not know.
+    """
+    known = outbox_migrations()
+    if not 0 <= since <= known[-1].version:
+        raise ConfigurationError(
+            f"there is no version {since} of the outbox: this Oncepool knows 1 to"
+            f" {known[-1].version}"
+        )
+    first = in_schema(_ONLY_FROM.format(since) if since else _PREPARE, schema)
+    missing = [migration for migration in known if migration.version > since]
+    return "\n".join([_INTRODUCTION, first, _statements(schema, missing, senders)])
 
 
 def migrate(connection: psycopg.Connection[Any], schema: str, senders: Sequence[str]) -> list[str]:
@@ -57,22 +78,17 @@ def migrate(connection: psycopg.Connection[Any], schema: str, senders: Sequence[
         missing = [migration for migration in known if migration.version > version]
         if missing:
             connection.execute("SELECT set_config('lock_timeout', %s, true)", [_LOCK_TIMEOUT])
-            connection.execute(_statements(schema, missing, senders).encode())
-        elif senders:
-            connection.execute(_registration(schema, senders).encode())
+            connection.execute(in_schema(_PREPARE, schema).encode())
+        connection.execute(_statements(schema, missing, senders).encode())
     return [migration.name for migration in missing]
 
 
 def _statements(schema: str, migrations: Sequence[Migration], senders: Sequence[str]) -> str:
-    parts = [_PREPARE]
+    parts = []
     for version, name, text in migrations:
         applied = f"{_APPLIED} ({version}, '{name}');\n"
         parts += [f"-- Version {version}\n\n{text}", applied]
-    whole = in_schema("\n".join(parts), schema)
-    return f"{whole}\n{_registration(schema, senders)}" if senders else whole
-
-
-def _registration(schema: str, senders: Sequence[str]) -> str:
-    """Their names were checked as settings: nothing in them needs more than quotes."""
-    names = ", ".join(f"('{name}')" for name in senders)
-    return in_schema(f"{_REGISTER} {names} ON CONFLICT DO NOTHING;\n", schema)
+    if senders:  # their names were checked as settings: nothing in them needs more than quotes
+        names = ", ".join(f"('{name}')" for name in senders)
+        parts.append(f"{_REGISTER} {names} ON CONFLICT DO NOTHING;\n")
+    return in_schema("\n".join(parts), schema)

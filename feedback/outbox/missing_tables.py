@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -20,9 +20,16 @@ def missing_named(schema: str) -> Iterator[None]:
     except Exception as error:
         cause: Any = error
         while cause is not None:
-            code = getattr(cause, "sqlstate", None) or getattr(cause, "pgcode", None)
+            code, said = _told(cause)
             if code in _MISSING:
-                said = str(cause).strip().splitlines()[0]
-                raise OutboxMissing(schema, said) from error
+                raise OutboxMissing(schema, said.strip().splitlines()[0]) from error
             cause = getattr(cause, "orig", None) or cause.__cause__
         raise
+
+
+def _told(error: Any) -> tuple[str | None, str]:
+    """The server's code and words, as the driver has them: pg8000 in what it was made of."""
+    fields = error.args[0] if error.args else None
+    if isinstance(fields, Mapping):
+        return fields.get("C"), str(fields.get("M"))
+    return getattr(error, "sqlstate", None) or getattr(error, "pgcode", None), str(error)

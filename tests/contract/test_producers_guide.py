@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from pathlib import Path
+from typing import Any
 
+import asyncpg
 import psycopg
 import pytest
 
@@ -68,4 +71,27 @@ def test_answers_leave_the_inbox_with_the_work(
         f" FROM {empty_schema}.orders".encode()
     )
     assert found.fetchall() == [("paid", 0)]
+    connection.close()
+
+
+def test_a_connection_of_asyncpg_is_handed_over_in_the_pages_class(
+    stack: Stack, empty_schema: str, connection: psycopg.Connection[tuple[object, ...]]
+) -> None:
+    [block] = re.findall(r"^class Given:.*?(?=^async with)", GUIDE, re.MULTILINE | re.DOTALL)
+    found: dict[str, Any] = {}
+    exec(block, found)
+
+    async def add() -> None:
+        made = await asyncpg.connect(stack.database)
+        async with made.transaction():
+            await outbox.add(found["Given"](made), "t", {}, request_id="kept", sender="default")
+        other = made.transaction()
+        await other.start()
+        await outbox.add(found["Given"](made), "t", {}, request_id="rolled-back")
+        await other.rollback()
+        await made.close()
+
+    asyncio.run(add())
+    ids = connection.execute(f"SELECT id FROM {empty_schema}.requests".encode()).fetchall()
+    assert ids == [("kept",)]
     connection.close()

@@ -26,14 +26,17 @@ from consumer.intake.loop import Loop
 from feedback import outbox
 from feedback.outbox.migrations import migrate
 from feedback.outbox.relay import Relay, Route, turns
+from feedback.status.redis_store import RedisStatusStore
 from processing.logs import get_logger
 from stack import Stack
 from stack.kafka import Broker
 from tests.support import run
+from tests.support.answering import Answering
 from tests.support.fake_pool import FakePool
 from tests.support.fatal import fail_fatally
 from tests.support.heartbeat_proxy import HeartbeatProxy
 from tests.support.kafka_proxy import LoneBrokerProxy
+from tests.support.relay_process import RelayProcess
 from tests.support.storm import Member, Storm, check
 from tests.support.topic_reader import ids
 from tests.support.waiting import eventually
@@ -382,6 +385,64 @@ def test_a_relay_waits_for_its_broker_and_sends_what_came_meanwhile(
             eventually(lambda: sent() == len(wanted), 120)
             assert relay.states()[0].other is None
     assert list(dict.fromkeys(ids(own_stack, topic))) == wanted
+
+
+def test_the_senders_of_two_clusters_do_not_wait_for_each_other(
+    stack: Stack, own_stack: Stack, topic: Callable[..., str], empty_schema: str, prefix: str,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """One `oncepool relay`, with brokers and a Redis of its own for one of them, by its file."""
+    monkeypatch.setenv("ONCEPOOL_OUTBOX_SCHEMA", empty_schema)
+    orders, bills = topic(), make_topic(own_stack, 2)
+    store = RedisStatusStore(own_stack.redis, prefix, timeout=30.0)
+    rows = f"SELECT id, state FROM {empty_schema}.all_requests"
+    with (
+        psycopg.connect(stack.database, autocommit=True) as connection,
+        LoneBrokerProxy.of(own_stack.kafka) as gate,
+        contextlib.closing(store),
+        contextlib.closing(Answering(own_stack.kafka, bills, store)),
+    ):
+        migrate(connection, empty_schema, ["billing"])
+        config = tmp_path / "oncepool.toml"
+        config.write_text(
+            f'[outbox.routes.billing]\ntopic = "{bills}"\n'
+            f'bootstrap_servers = "127.0.0.1:{gate.port}"\nredis_url = "{own_stack.redis}"\n'
+        )
+        environment = {
+            "ONCEPOOL_CONFIG": str(config),
+            "ONCEPOOL_OUTBOX_DATABASE_URL": stack.database,
+            "ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS": stack.kafka,
+            "ONCEPOOL_KAFKA_TOPIC": orders,
+            "ONCEPOOL_REDIS_URL": stack.redis,
+            "ONCEPOOL_REDIS_PREFIX": prefix,
+        }
+
+        def add(number: int) -> None:
+            outbox.add(connection, "t", {}, request_id=f"bill-{number}", sender="billing")
+            outbox.add(connection, "t", {}, request_id=f"order-{number}")
+
+        def shows(**wanted: str) -> bool:
+            found = dict(connection.execute(rows.encode()).fetchall())
+            return found == {name.replace("_", "-"): state for name, state in wanted.items()}
+
+        with RelayProcess(environment, tmp_path / "log") as one:
+            one.is_ready()
+            add(1)
+            # The answer stands in the Redis of the sender's own.
+            eventually(lambda: shows(bill_1="done", order_1="sent"), 60, lambda: one.log)
+            gate.cut()
+            add(2)
+            away = "[-] billing: brokers: no broker answers"
+            eventually(lambda: away in one.ready_text, 60, lambda: one.ready_text + one.log)
+            assert "[+] default: brokers: answers" in one.ready_text
+            sent = {"bill_1": "done", "order_1": "sent", "order_2": "sent"}
+            eventually(lambda: shows(**sent, bill_2="unsent"), 60, lambda: one.log)
+            gate.mend()
+            eventually(lambda: shows(**sent, bill_2="done"), 60, lambda: one.log)
+            one.is_ready()
+            assert one.stop() == 0
+        assert ids(stack, orders) == ["order-1", "order-2"]
+        assert sorted(ids(own_stack, bills, 2)) == ["bill-1", "bill-2"]
 
 
 @pytest.mark.long

@@ -48,5 +48,6 @@ def test_nothing_is_lost_or_done_twice_under_faults(tmp_path: Path) -> None:
         orders, gateway = outcome.facts.orders, outcome.facts.gateway
         assert orders is not None
         assert orders.begun > len(orders.committed) > 50
+        assert len(orders.spots) > 20
         assert gateway is not None
         assert len(gateway.ids) > 20

@@ -48,7 +48,8 @@ def test_orders_are_among_the_figures_and_on_the_page() -> None:
     told = figures([outcome()], RUN)
     wanted = {
         "orders committed": 2, "orders rolled back": 1, "orders paid": 2, "orders answered": 2,
-        "orders sent again by a relay": 1, "rows of the outbox, by state": {"done": 1, "dead": 1},
+        "orders sent again by a relay": 1, "orders judged for their key's order": 2,
+        "rows of the outbox, by state": {"done": 1, "dead": 1},
     }  # fmt: skip
     assert {name: told[name] for name in wanted} == wanted
     shown = page([outcome()], RUN)

@@ -8,6 +8,8 @@ import sys
 import uuid
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -17,7 +19,7 @@ from tests.chaos.real.checks import CHECKS, kept_order
 from tests.chaos.real.facts import Effect, Entry, Facts, Status
 from tests.chaos.real.faults import Struck
 from tests.chaos.real.gateway_facts import GatewayFacts
-from tests.chaos.real.order_facts import OrderFacts
+from tests.chaos.real.order_facts import OrderFacts, first_spots
 from tests.chaos.real.orders import Obedience, Orders
 from tests.chaos.real.process_limit import ProcessLimit, can_limit_processes
 from tests.chaos.real.producer import Copy
@@ -194,6 +196,10 @@ def order_open(facts: Facts) -> None:
     orders_of(facts).open.append("o1: unanswered")
 
 
+def order_sent_out_of_turn(facts: Facts) -> None:
+    orders_of(facts).spots["o1"] = (0, 6)
+
+
 def gateway_of(facts: Facts) -> GatewayFacts:
     assert facts.gateway is not None
     return facts.gateway
@@ -253,6 +259,7 @@ WRONG: list[tuple[str, Callable[[Facts], None]]] = [
             order_open,
         )
     ),
+    ("orders of a key are sent in turn", order_sent_out_of_turn),
     *(
         ("the gateway's answers agree with the journal", spoil)
         for spoil in (
@@ -264,6 +271,25 @@ WRONG: list[tuple[str, Callable[[Facts], None]]] = [
         )
     ),
 ]
+
+
+def message_of(name: str, partition: int, offset: int) -> Any:
+    headers = [("ce_type", b"pay"), ("ce_id", name.encode())]
+    return SimpleNamespace(
+        headers=lambda: headers, partition=lambda: partition, offset=lambda: offset
+    )
+
+
+def test_the_first_copy_of_an_order_counts_where_its_key_has_not_moved() -> None:
+    copies = [("o1", 0, 4), ("o2", 0, 5), ("o1", 0, 6), ("o3", 0, 7), ("o3", 1, 0), ("x", 0, 8)]
+    messages = [message_of(*copy) for copy in reversed(copies)]
+    assert first_spots(messages, {"o1", "o2", "o3"}) == {"o1": (0, 4), "o2": (0, 5)}
+
+
+def test_every_second_episode_with_an_outbox_has_result_records() -> None:
+    made = plans(options_of(["--episodes", "2", "--orders", "5", "--keep", "x"]))
+    assert {bool(plan.results) for plan in made} == {True, False}
+    assert not any(plan.results for plan in plans(options_of(["--episodes", "2", "--keep", "x"])))
 
 
 def test_facts_that_are_right_pass_every_check() -> None:

@@ -17,7 +17,7 @@ from feedback.status.status import Status
 
 RESEND_AFTER: Final = 60.0
 MAX_SENDS: Final = 8
-"""With a first time-out of a minute, 4 hours of silence."""
+"""With a first time-out of a minute, 3 hours of silence."""
 PASS_EVERY: Final = 0.5
 WHOLE_EVERY: Final = 5.0
 YOUNG: Final = 15.0

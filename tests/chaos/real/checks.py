@@ -19,7 +19,11 @@ from tests.chaos.real.entry_checks import (
 )
 from tests.chaos.real.facts import Effect, Facts
 from tests.chaos.real.gateway_checks import gateway_answers_agree
-from tests.chaos.real.order_checks import committed_orders_run_once, orders_are_answered_once
+from tests.chaos.real.order_checks import (
+    committed_orders_run_once,
+    keys_keep_their_order,
+    orders_are_answered_once,
+)
 from tests.chaos.real.status_checks import final_statuses_stay, statuses_agree
 from tests.chaos.real.traffic import EFFECTS, IN_ORDER, Item, Kind
 
@@ -158,6 +162,7 @@ CHECKS: dict[str, Callable[[Facts], list[str]]] = {
     "kills and stops lose nothing": kills_lose_nothing,
     "committed orders run once, others never": committed_orders_run_once,
     "orders are answered once": orders_are_answered_once,
+    "orders of a key are sent in turn": keys_keep_their_order,
     "the gateway's answers agree with the journal": gateway_answers_agree,
     "every copy is accounted for": lambda facts: balance(facts).unexplained,
 }

@@ -109,6 +109,16 @@ class EpisodePlan:
     own_settings: tuple[Mapping[str, str], ...] = ()
     """Variables of the first instances, each its own."""
 
+    @property
+    def results(self) -> str:
+        """Topic of result records, which every second episode with an outbox has."""
+        return f"{self.name}-results" if self.has_outbox and self.seed % 2 else ""
+
+    @property
+    def has_outbox(self) -> bool:
+        """A database that forgets orders has had them paid all the same."""
+        return self.orders > 0 and FORGOTTEN not in self.kinds
+
 
 @dataclass
 class Outcome(Pickled):
@@ -160,14 +170,14 @@ class Episode:
                 place, plan.name, self._folder, plan.gateway, producer.ledger, patience=PATIENCE
             )
             producer.elsewhere = gateway.take
-        # A database that forgets orders has had them paid all the same.
-        ordering = plan.orders and FORGOTTEN not in plan.kinds
-        outbox = OutboxSide(place, plan.name, self._folder, plan.orders) if ordering else None
+        outbox = None
+        if plan.has_outbox:
+            outbox = OutboxSide(place, plan.name, self._folder, plan.orders, plan.results)
         return Sides(outbox, gateway)
 
     def run(self) -> Outcome:
         plan, place = self._plan, self._place
-        place.prepare(plan.name, plan.partitions)
+        place.prepare(plan.name, plan.partitions, plan.results)
         with Outside(plan.seed, lose=0.02) as outside:
             members = Members(self._environment(outside.port), self._folder)
             without = NOT_TO_FORGET if FORGOTTEN in plan.kinds else frozenset()
@@ -360,6 +370,7 @@ class Episode:
             "CHAOS_CLOCK": str(self._folder / "clock"),
             "CHAOS_ORDERS": str(self._folder / "orders"),
             **PROTOCOLS[plan.protocol],
+            **({"ONCEPOOL_KAFKA_RESULTS_TOPIC": plan.results} if plan.results else {}),
             **({"ONCEPOOL_DATABASE_PREPARE": "false"} if place.pooler else {}),
             **plan.settings,
         }

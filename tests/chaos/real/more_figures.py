@@ -30,6 +30,8 @@ MEANING = {
     " the instance or worker of the entry before ended",
     "processes judged for growth": "those that lived long enough under the watch, each by its own"
     " memory, descriptors, threads and connections",
+    "orders judged for their key's order": "of keys that have one open order at a time, as of two"
+    " that are open at once either may be first",
     "final statuses heard": "ids of which a witness heard a final status: no later one may differ",
     "lost connections judged alone": "single connections to the database that were lost with no"
     " other fault of the database or the machine ten seconds before and one after: nobody may have"
@@ -124,6 +126,7 @@ def of_orders(outcomes: Sequence[Outcome]) -> dict[str, Any]:
         "orders rolled back": sum(one.begun for one in orders) - len(committed),
         "orders paid": sum(paid[name] > 0 for name in committed),
         "orders answered": len({name for one in orders for name, _ in one.answers}),
+        "orders judged for their key's order": sum(len(one.spots) for one in orders),
         "orders sent again by a relay": sum(n > 1 for one in orders for n in one.sends.values()),
         "rows of the outbox, by state": dict(
             sum((one.rows for one in orders), Counter[str]()).most_common()

@@ -36,3 +36,25 @@ def orders_are_answered_once(facts: Facts) -> list[str]:
     wrong += [f"{name}: {end}" for name, end in facts.orders.answers
               if end not in ENDS and not end.startswith(REVIVED)]  # fmt: skip
     return wrong + [f"open in the outbox: {line}" for line in facts.orders.open]
+
+
+def keys_keep_their_order(facts: Facts) -> list[str]:
+    """Messages of a key are first in the topic as its rows are in the outbox.
+
+    Where partitions are added keys move: then that holds within each.
+    """
+    if facts.orders is None:
+        return []
+    wrong = []
+    for key, names in facts.orders.turns.items():
+        last: dict[int, tuple[int, str]] = {}
+        for name in names:
+            if (spot := facts.orders.spots.get(name)) is None:
+                continue
+            partition, offset = spot
+            before, other = last.get(partition, (-1, ""))
+            if offset < before:
+                wrong.append(f"{name} of {key} at {partition}/{offset}, and {other} at {before}")
+            else:
+                last[partition] = offset, name
+    return wrong

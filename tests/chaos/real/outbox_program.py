@@ -19,6 +19,7 @@ import psycopg
 from feedback import outbox
 from feedback.client.send_clock import SendClock
 from feedback.outbox import rows
+from tests.chaos.real.order_facts import IN_TURN
 
 SCHEMA = os.environ["CHAOS_SCHEMA"]
 DATABASE = os.environ["CHAOS_DATABASE"]
@@ -29,6 +30,7 @@ CLOSED = Path(os.environ["CHAOS_CLOSED"])
 RATE = float(os.environ["CHAOS_ORDERS_RATE"])
 BUYERS = 4
 KEYS = 30
+LOCK = "SELECT pg_try_advisory_xact_lock(hashtextextended(%s, 0))"
 TAKEN_BACK = 0.15
 AT_ONCE, TURNS = 100, 20
 SKEW = 600
@@ -68,8 +70,8 @@ def order(closing: threading.Event, seed: int) -> None:
 
 def place(connection: psycopg.Connection[tuple[object, ...]], chance: random.Random) -> None:
     """One order, which its buyer may take back."""
-    key = f"o{chance.randrange(KEYS)}"
     with connection.transaction():
+        key = key_of(connection, chance)
         [(number,)] = connection.execute(PLACE.encode(), [key]).fetchall()
         outbox.add(
             connection, "pay", {"key": key, "n": number},
@@ -78,6 +80,15 @@ def place(connection: psycopg.Connection[tuple[object, ...]], chance: random.Ran
         time.sleep(chance.uniform(0, 0.02))  # a kill finds some open
         if chance.random() < TAKEN_BACK:
             raise psycopg.Rollback
+
+
+def key_of(connection: psycopg.Connection[tuple[object, ...]], chance: random.Random) -> str:
+    """Of any number of orders at once, or until the end of this one of no other."""
+    number = chance.randrange(KEYS)
+    if number % 2:
+        return f"o{number}"
+    [(mine,)] = connection.execute(LOCK.encode(), [f"{SCHEMA} {number}"]).fetchall()
+    return f"{IN_TURN}-{number}" if mine else f"o{number}"
 
 
 def answer(buyers: list[threading.Thread], closing: threading.Event) -> None:

@@ -1,5 +1,7 @@
 """What is at work beside the group where orders go through an outbox: a producer and two relays.
 
+In every second episode the relays read result records, too.
+
 Their database is that of the group, and they reach it, Kafka and Redis through the same gates: the
 faults that strike consumers strike them, too.
 """
@@ -20,8 +22,9 @@ import psycopg
 from feedback.outbox.migrations import migrate
 from tests.chaos.real.frozen import held
 from tests.chaos.real.members import ROOT
-from tests.chaos.real.order_facts import OrderFacts
+from tests.chaos.real.order_facts import IN_TURN, OrderFacts, first_spots
 from tests.chaos.real.place import Place
+from tests.chaos.real.topic import all_messages
 
 RELAYS = 2
 RESEND_AFTER = 8
@@ -56,8 +59,14 @@ class OutboxProgram:
 class OutboxSide:
     """Tables and processes of one episode. What is ended here is replaced."""
 
-    def __init__(self, place: Place, name: str, folder: Path, rate: float) -> None:
-        """`name`: topic and prefix, and the schema of the orders; `rate`: orders a second."""
+    def __init__(
+        self, place: Place, name: str, folder: Path, rate: float, results: str = ""
+    ) -> None:
+        """`name`: topic and prefix, and the schema of the orders; `rate`: orders a second.
+
+        `results`: the topic of result records that relays read, too.
+        """
+        self._results = results
         self._place, self._name, self._folder, self._rate = place, name, folder, rate
         self._closing, self._closed = folder / "orders-closing", folder / "orders-closed"
         self.all: list[OutboxProgram] = []
@@ -131,16 +140,24 @@ class OutboxSide:
         """What is in the tables now."""
         name, query = self._name, self._place.query
         [(last,)] = query(f"SELECT pg_sequence_last_value('{name}.orders_number_seq')")
-        committed = query(f"SELECT number FROM {name}.orders")
+        committed = query(f"SELECT number, key FROM {name}.orders")
         answers = query(f"SELECT id, state, code FROM {name}.answers")
-        sends = query(f"SELECT id, sends, state FROM {name}_outbox.all_requests")
+        sends = query(f"SELECT id, sends, state FROM {name}_outbox.all_requests ORDER BY seq")
+        keys = {f"{name}-order-{number}": key for number, key in committed}
+        turns: dict[str, list[str]] = {}
+        for id_, *_ in sends:
+            if keys.get(id_, "").startswith(IN_TURN):
+                turns.setdefault(keys[id_], []).append(id_)
+        names = {id_ for each in turns.values() for id_ in each}
         return OrderFacts(
             begun=last or 0,
-            committed=[f"{name}-order-{number}" for (number,) in committed],
+            committed=list(keys),
             answers=[(id_, f"{state}/{code}") for id_, state, code in answers],
             sends={id_: count for id_, count, _ in sends},
             open=[f"{id_}: {state}" for id_, _, state in sends if state in OPEN],
             rows=Counter(state for *_, state in sends),
+            turns=turns,
+            spots=first_spots(all_messages(self._place.kafka, name), names),
         )
 
     def _open_transactions(self, role: str) -> int:
@@ -176,4 +193,5 @@ class OutboxSide:
             "CHAOS_CLOSING": str(self._closing),
             "CHAOS_CLOSED": str(self._closed),
             "CHAOS_ORDERS_RATE": str(self._rate),
+            **({"ONCEPOOL_KAFKA_RESULTS_TOPIC": self._results} if self._results else {}),
         }

@@ -99,15 +99,18 @@ class Place:
         """Past the gate."""
         return redis.Redis(port=self.redis_port, socket_timeout=5)
 
-    def prepare(self, name: str, partitions: int) -> None:
-        """Topic, journal and tables of an episode."""
+    def prepare(self, name: str, partitions: int, results: str = "") -> None:
+        """Topic, journal and tables of an episode; and a topic of results where it has one."""
         copies = min(3, self.brokers)
         any_time = {
             "message.timestamp.before.max.ms": str(2**63 - 1),
             "message.timestamp.after.max.ms": str(2**63 - 1), "retention.ms": "-1",
         }  # fmt: skip
-        topic = NewTopic(name, partitions, copies, config=any_time)
-        self.admin.create_topics([topic])[name].result(60)
+        topics = [
+            NewTopic(one, partitions, copies, config=any_time) for one in (name, results) if one
+        ]
+        for made in self.admin.create_topics(topics).values():
+            made.result(60)
         migrate(self.database, name)
         self.query(TABLES.format(s=name))
 

@@ -45,6 +45,8 @@ def right() -> Facts:
             answers=[("o1", "done/ok"), ("o2", "dead/worker_died")],  # retried by the operator
             sends={"o1": 2, "o2": 1},
             open=[],
+            turns={"o": ["o1", "o2"]},
+            spots={"o1": (0, 4), "o2": (0, 5)},
         ),
         gateway=GatewayFacts(ids={"b"}, last={"b": "done"}),
         charges=Counter(),

@@ -15,7 +15,8 @@ from feedback.outbox.connections import run
 from feedback.outbox.migrations import migrate
 from feedback.outbox.steps import types_of
 from stack import Stack
-from tests.support.outbox import KINDS, Opened, Outbox, with_connection
+from tests.support.outbox import Outbox
+from tests.support.outbox_kinds import KINDS, Opened, with_connection
 from tests.support.own_database import OwnDatabase
 
 TYPE = "payment.create"

@@ -14,7 +14,8 @@ from feedback.errors import RequestIdInUse
 from feedback.outbox.relay.answers import Ended, Findings
 from feedback.outbox.relay.writing import FindingsWriter
 from tests.support.journal import Rival
-from tests.support.outbox import AUTOCOMMIT_KINDS, Opened, Outbox, with_connection
+from tests.support.outbox import Outbox
+from tests.support.outbox_kinds import AUTOCOMMIT_KINDS, Opened, with_connection
 from tests.support.waiting import eventually
 
 TYPE = "payment.create"

@@ -127,6 +127,8 @@ class RequestRow:
     """A row that is changed keeps its own payload, with its headers and what its fingerprint is."""
     lost_claims: int = 0
     """Owners in a row that were lost with it, perhaps while it ran."""
+    asked_by: str | None = None
+    """The request whose follow-up it is; only `JournalWriter.insert_missing` writes it."""
 
     def status(self, at: datetime) -> StatusFields:
         """What it says as it stands since `at`; a fingerprint only where producers can make it."""

@@ -118,6 +118,7 @@ class RequestLine(_Line):
     reason: Text | None = None
     reference: Text | None = None
     coalesce_key: Text | None = None
+    asked_by: Name | None = None
     created_at: Time
     finished_at: Time
     attempts: list[AttemptLine] = []

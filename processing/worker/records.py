@@ -95,7 +95,7 @@ def follow_up_row(task: Task, asked: FollowUp, now: datetime) -> RequestRow:
     return RequestRow(
         asked.id, asked.type, State.WAITING, FOLLOW_UP, 1, 0, 0, None, None, None, None,
         asked.key, None, asked.payload, headers_json(_trace(task, asked)), task.envelope.topic,
-        -1, -1, now, "transaction", None, not_before=due,
+        -1, -1, now, "transaction", None, not_before=due, asked_by=task.envelope.id,
     )  # fmt: skip
 
 

@@ -27,6 +27,7 @@ from feedback.journal.rows import headers_json
 from feedback.operations.bounded import TookTooLong
 from feedback.operations.dead_letters import DeadLetterRef
 from feedback.operations.explanations import Refusal
+from feedback.operations.follow_ups import FollowUps
 from feedback.operations.inspection import LookedBack
 from feedback.operations.request_actions import By, Runs
 from feedback.operations.request_search import Chosen, Found
@@ -58,6 +59,7 @@ def request_row(id: str, state: str = "dead", **fields: Any) -> dict[str, Any]:
         "took_over": LookedBack(
             [{"id": "older", "created_at": AT, "finished_at": AT}], timedelta(hours=1), whole=True
         ),
+        "follow_ups": FollowUps(None, []),
     }  # fmt: skip
     return row | fields
 
@@ -120,7 +122,8 @@ class FakePageJournal:
             if one in found
         ]
 
-    async def request(self, id: str) -> dict[str, Any] | None:
+    async def request(self, id: str, types: Sequence[str] | None = None) -> dict[str, Any] | None:
+        self.asked.append(("request", id, types))
         return next((row for row in self.rows if row["id"] == id), None)
 
     async def dead(

@@ -27,9 +27,7 @@ class TimelineEntry(NamedTuple):
 def timeline(row: dict[str, Any], now: datetime) -> list[TimelineEntry]:
     """All that the journal knows of it, in the order of time; `row` is as show_request has it."""
     lines = [
-        TimelineEntry(
-            row["produced_at"], "sent by its producer" if row["partition"] >= 0 else "due"
-        ),
+        TimelineEntry(row["produced_at"], _came(row)),
         TimelineEntry(row["created_at"], "written into the journal"),
     ]
     for attempt in row["attempts"]:
@@ -46,6 +44,12 @@ def timeline(row: dict[str, Any], now: datetime) -> list[TimelineEntry]:
         )  # fmt: skip
     lines.append(_now(row, now))
     return sorted(lines, key=lambda line: line.at or _EARLIEST)
+
+
+def _came(row: dict[str, Any]) -> str:
+    if row["partition"] >= 0:
+        return "sent by its producer"
+    return "asked for by another request" if row["topic"] else "due by its schedule"
 
 
 def _now(row: dict[str, Any], now: datetime) -> TimelineEntry:

@@ -392,7 +392,7 @@ def fill(journal: Journal, letter: Callable[..., int]) -> None:
     letter(None, headers=None, payload=None, key=None, reason="conflict")
     journal.put(
         "r", fingerprint=b"\1" * 16, key=b"\xff", reference="o", status_ttl=5,
-        own_fingerprint=True, coalesce_key="o", reason="later", not_before=None,
+        own_fingerprint=True, coalesce_key="o", reason="later", not_before=None, asked_by="first",
         headers='[["ce_replyto", "Yw=="]]',
     )  # fmt: skip
     for run in (1, 2, 3):

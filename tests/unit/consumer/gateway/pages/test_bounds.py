@@ -33,6 +33,7 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("chosen", ({"state": "dead"},), {}),
     ("named", (["r1"],), {}),
     ("request", ("r1",), {}),
+    ("request", ("r1", ["a.*"]), {}),
     ("dead", ({"search": "x"}, 10), {"deep": False}),
     ("dead", ({"search": "x"}, 10), {"deep": True}),
     ("chosen_dead", ({"search": "x"},), {}),

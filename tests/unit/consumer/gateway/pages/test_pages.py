@@ -13,6 +13,7 @@ from feedback.contract.states import State
 from feedback.operations.dead_letter_actions import DEAD_LETTER
 from feedback.operations.dead_letters import DeadLetterRef
 from feedback.operations.explanations import Refusal
+from feedback.operations.follow_ups import FollowUps
 from feedback.operations.request_actions import By
 from feedback.operations.statistics import Figures
 from processing.cluster.limits import Setting
@@ -127,6 +128,37 @@ def test_a_request_shows_all_that_is_known_and_hides_what_is_secret() -> None:
         assert "worker 7 of one" in at_work.text
         bench.say("quick", State.DONE)
         assert "done" in (await http.get("/ui/requests/quick")).text
+
+    bench.run(scenario)
+
+
+def test_a_request_leads_to_who_asked_for_it_and_to_what_it_asked_for() -> None:
+    bench = keyed()
+    first, second = bench.pages_journal.rows
+    asked = [{"id": "f/1", "type": "a.f", "state": "waiting", "code": "follow_up"}]
+    first["follow_ups"] = FollowUps({"id": "order", "type": "a.o", "state": "done"}, asked, True)
+    first |= {"partition": -1}
+    second |= {
+        "partition": -1,
+        "topic": "",
+        "follow_ups": FollowUps({"id": "o2", "state": None}, []),
+    }
+
+    async def scenario(http: httpx.AsyncClient) -> None:
+        await log_in(http, SOME)
+        page = (await http.get("/ui/requests/r1")).text
+        assert bench.pages_journal.asked[-1] == ("request", "r1", ["a.*"])
+        for text in (
+            '/ui/requests/f%2F1">f/1</a>',
+            '/ui/requests/order">order</a>',
+            "and more",
+            "none: another request asked for it",
+            "asked for by another request",
+        ):
+            assert text in page, text
+        page = (await http.get(f"/ui/requests/{in_path(NASTY)}")).text
+        for text in ("o2 <span", "has forgotten it", "none: a schedule asked", "due by its"):
+            assert text in page, text
 
     bench.run(scenario)
 

@@ -212,8 +212,11 @@ def print_request(row: dict[str, Any]) -> None:
         ("follow-ups", FOLLOW_UPS, facts.pop("follow_ups", [])),
     )
     print_table(("column", "value"), ((n, v) for n, v in facts.items() if v is not None))
+    raised = [line["traceback"] for line in row["attempts"] if line.get("traceback")]
     for title, columns, lines in parts:
         if lines:
             typer.echo(f"\n{title}")
             print_table(columns, ([line[c] for c in columns] for line in lines))
+        if lines is row["attempts"] and raised:
+            typer.echo(f"\n{raised[-1]}")
     typer.echo()

@@ -150,6 +150,8 @@ class FailedRun(NamedTuple):
     error: str | None
     started_at: datetime
     ended_at: datetime
+    traceback: str | None = None
+    """Where its handler raised; None where nothing was raised."""
 
 
 def headers_json(headers: Headers | None) -> bytes:

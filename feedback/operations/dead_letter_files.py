@@ -96,6 +96,7 @@ class AttemptLine(BaseModel, strict=True):
     error: Text | None = None
     started_at: Time
     ended_at: Time
+    traceback: Text | None = None
 
 
 class RequestLine(_Line):

@@ -53,7 +53,8 @@ def request_row(id: str, state: str = "dead", **fields: Any) -> dict[str, Any]:
                                  ("ce_token", b"secret")]),
         "payload": b'{"amount": 5, "card": {"card_number": "4111", "note": "n"}}',
         "attempts": [{"run": 1, "code": "timeout", "error": "took too long", "started_at": AT,
-                      "ended_at": AT + timedelta(seconds=2)}],
+                      "ended_at": AT + timedelta(seconds=2),
+                      "traceback": f'File "shop.py", line 7, in pay {NASTY}'}],
         "transitions": [{"at": AT + timedelta(seconds=3), "action": "retry", "from_state": "dead",
                          "to_state": "waiting", "run": 2, "who": "gateway:ops", "why": "again"}],
         "took_over": LookedBack(

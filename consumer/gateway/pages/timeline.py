@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
+TRACEBACKS: Final = 20
+"""Runs whose tracebacks are shown, the latest: those of one request are often alike."""
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
 
 
@@ -21,7 +23,7 @@ class TimelineEntry(NamedTuple):
     said: str = ""
     """In one line: by whom, and why."""
     error: str = ""
-    """An error with its traceback."""
+    traceback: str = ""
 
 
 def timeline(row: dict[str, Any], now: datetime) -> list[TimelineEntry]:
@@ -30,11 +32,13 @@ def timeline(row: dict[str, Any], now: datetime) -> list[TimelineEntry]:
         TimelineEntry(row["produced_at"], _came(row)),
         TimelineEntry(row["created_at"], "written into the journal"),
     ]
+    shown = {attempt["run"] for attempt in row["attempts"][-TRACEBACKS:]}
     for attempt in row["attempts"]:
         took = (attempt["ended_at"] - attempt["started_at"]).total_seconds()
         lines.append(
             TimelineEntry(attempt["ended_at"], "run failed", attempt["code"], attempt["run"],
-                          max(0.0, took), error=attempt["error"] or "")
+                          max(0.0, took), error=attempt["error"] or "",
+                          traceback=(attempt["traceback"] or "") if attempt["run"] in shown else "")
         )  # fmt: skip
     for move in row["transitions"]:
         said = f"by {move['who']}" + (f": {move['why']}" if move["why"] else "")

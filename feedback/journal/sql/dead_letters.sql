@@ -136,10 +136,10 @@ WITH made AS (
     ON CONFLICT (id) DO NOTHING
     RETURNING id
 ), kept AS (
-    INSERT INTO {schema}.attempts (request_id, run, code, error, started_at, ended_at)
-    SELECT m.id, a.run, a.code, a.error, a.started_at, a.ended_at
+    INSERT INTO {schema}.attempts (request_id, run, code, error, started_at, ended_at, traceback)
+    SELECT m.id, a.run, a.code, a.error, a.started_at, a.ended_at, a.traceback
     FROM made m, jsonb_to_recordset(%(attempts)s::jsonb)
-        AS a(run int, code text, error text, started_at timestamptz, ended_at timestamptz)
+        AS a(run int, code text, error text, started_at timestamptz, ended_at timestamptz, traceback text)
     ON CONFLICT (request_id, run) DO NOTHING
 )
 SELECT id FROM made

@@ -16,7 +16,7 @@ FROM {schema}.requests WHERE id = %s
 
 -- name: show_attempts
 SELECT * FROM (
-    SELECT run, code, error, started_at, ended_at
+    SELECT run, code, error, started_at, ended_at, traceback
     FROM {schema}.attempts WHERE request_id = %s ORDER BY run DESC LIMIT %s
 ) latest ORDER BY run
 

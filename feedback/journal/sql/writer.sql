@@ -84,8 +84,8 @@ INSERT INTO {schema}.requests (
 ON CONFLICT (id) DO NOTHING
 
 -- name: add_attempt
-INSERT INTO {schema}.attempts (request_id, run, code, error, started_at, ended_at)
-VALUES (%s, %s, %s, %s, %s, %s)
+INSERT INTO {schema}.attempts (request_id, run, code, error, started_at, ended_at, traceback)
+VALUES (%s, %s, %s, %s, %s, %s, %s)
 ON CONFLICT DO NOTHING
 
 -- name: lock_rows

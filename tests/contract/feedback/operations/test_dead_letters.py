@@ -398,7 +398,7 @@ def fill(journal: Journal, letter: Callable[..., int]) -> None:
     for run in (1, 2, 3):
         journal.insert(
             "attempts", request_id="r", run=run, code="timeout", error="slow", started_at=AT,
-            ended_at=AT,
+            ended_at=AT, traceback="in pay",
         )  # fmt: skip
 
 

@@ -108,6 +108,8 @@ def test_a_request_shows_all_that_is_known_and_hides_what_is_secret() -> None:
         for text in (
             "ValueError",
             "took too long",
+            "<summary>Traceback</summary>",
+            "line 7, in pay",
             "by gateway:ops: again",
             "requests / 0 / 17",
             "2 copies were answered",

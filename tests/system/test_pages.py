@@ -154,6 +154,10 @@ def cancels_a_running_one(ops: Reader, bench: Bench) -> None:
     page.wait_for_selector("text=1 moved")
     status = bench.client.wait("long", WAIT)
     assert (status.state, "takes too long" in status.reason) == ("cancelled", True)
+    ops.open("/audit")
+    row = page.locator("tbody tr", has_text="takes too long").inner_text()
+    for words in ("long", "cancel", "running", "cancelled", "gateway:ops"):
+        assert words in row
 
 
 def pauses_a_schedule(ops: Reader, bench: Bench) -> None:

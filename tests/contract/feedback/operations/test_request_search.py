@@ -13,7 +13,11 @@ from feedback.operations import inspection
 from feedback.operations.bounded import TookTooLong, bounded
 from feedback.operations.dead_letters import list_dead, list_dead_heads
 from feedback.operations.inspection import LookedBack, OffsetsAsked
-from feedback.operations.operator_changes import OperatorChange, note_changes
+from feedback.operations.operator_changes import (
+    OperatorChange,
+    note_changes,
+    note_ended,
+)
 from feedback.operations.request_actions import By
 from feedback.operations.request_reads import list_requests
 from feedback.operations.request_search import Chosen, Found, search, select_named, select_some
@@ -174,6 +178,15 @@ def test_what_is_odd(journal: Journal) -> None:
     assert [r["name"] for r in inspection.latest_changes(c, 9, types=["pay*"], **given)] == [
         "payment.create", "first",
     ]  # fmt: skip
+    note_ended(c, [{"id": "first", "run": 2, "from_state": "running", "state": "cancelled"},
+                   {"id": "often", "run": 9, "from_state": "waiting", "state": "cancelled"}],
+               By("cat", "hangs"), **given)  # fmt: skip
+    [newest, before] = inspection.latest_changes(c, 2, **given)
+    names = ("what", "name", "action", "from_state", "to_state", "who", "why")
+    assert [newest[one] for one in names] == [
+        "request", "first", "cancel", "running", "cancelled", "cat", "hangs",
+    ]  # fmt: skip
+    assert before["what"] == "limits"
     [ended] = inspection.ended_over_time(c, 60, 60, **given)
     assert (ended["type"], ended["done"]) == ("t", 60)
     first = ago(minutes=60).replace(second=0, microsecond=0)

@@ -44,7 +44,17 @@ def test_the_document_has_what_the_contract_names() -> None:
     made = bench.app.openapi()
     send = made["paths"]["/requests/{type}"]["post"]
     assert {"200", "202", "400", "409", "422", "503"} <= send["responses"].keys()
-    assert "Location" in send["responses"]["202"]["headers"]
+    headers = {code: answer["headers"] for code, answer in send["responses"].items()}
+    assert headers["202"].keys() == {"Location", "Preference-Applied", "Retry-After"}
+    assert "Location" in headers["200"]
+    for code in ("409", "429", "503"):
+        assert headers[code]["Retry-After"]["required"]
+    assert headers["401"]["WWW-Authenticate"]["required"]
+    cancel = made["paths"]["/requests/{id}/cancel"]["post"]["responses"]
+    assert cancel["504"]["headers"]["Retry-After"]["required"]
+    assert cancel["409"]["headers"] == {}, (
+        "of a state that does not allow it nobody knows when it will"
+    )
     for path, method in (
         ("/requests/{id}", "get"),
         ("/requests/{id}/retry", "post"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -86,22 +85,3 @@ def test_its_examples_are_what_its_schemas_say() -> None:
 @pytest.mark.parametrize("code", TITLES)
 def test_each_problem_has_a_title(code: str) -> None:
     assert TITLES[code]
-
-
-def test_the_page_shows_calls_that_there_are() -> None:
-    """Each curl command of docs/gateway.md, against the document."""
-    page = (ROOT / "docs" / "gateway.md").read_text().replace("\\\n", " ")
-    commands = [line for line in page.splitlines() if line.startswith("curl ")]
-    assert len(commands) >= 12
-    paths = bench.app.openapi()["paths"]
-    for command in commands:
-        words = shlex.split(command, comments=True)
-        url = next(word for word in words if word.startswith("http://"))
-        path = url.removeprefix("http://127.0.0.1:8080").partition("?")[0]
-        method = "post" if "POST" in words or "-d" in words else "get"
-        matching = [
-            known
-            for known in paths
-            if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", known), path) and method in paths[known]
-        ]
-        assert matching, command

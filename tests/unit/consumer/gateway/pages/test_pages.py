@@ -17,7 +17,7 @@ from feedback.operations.follow_ups import FollowUps
 from feedback.operations.request_actions import By
 from feedback.operations.statistics import Figures
 from processing.cluster.limits import Setting
-from tests.support.pages import NASTY, TRACE, fields, fields_of, token
+from tests.support.pages import NASTY, TRACE, fields, fields_of, instance, token
 from tests.support.visitors import PAGES, SOME, keyed, log_in, made
 
 
@@ -54,6 +54,37 @@ def test_the_overview_counts_each_request_once() -> None:
         assert "worker" in page
 
     made().run(scenario)
+
+
+def test_the_overview_shows_the_times_of_the_types_that_are_asked_for() -> None:
+    bench = made()
+    times = bench.services.over_time.times
+    now = int(times[0]["at"])
+    times += [
+        {"at": now, "type": f"t{n}", "n": n, "wait": [0.02, 0.04], "run": [0.3, 7.0]}
+        for n in range(1, 5)
+    ]
+    assert bench.services.found.journal is not None
+    [row] = bench.services.found.journal.types
+    bench.services.found.journal = Figures([row, row | {"type": "t1"}], 0, 1, 0, 7200.0)
+    bench.services.found.instances = [instance(running_requests=[])]
+
+    async def scenario(http: httpx.AsyncClient) -> None:
+        page = (await http.get("/ui/")).text
+        assert "3 of 5 types" in page
+        assert "t1 p95" not in page, "of the types those are drawn of which most ran"
+        assert '<td class="n">20 ms, 40 ms</td><td class="n">300 ms, 7.0 s</td>' in page
+        assert "oldest unfinished</dt><dd>2 h<" in page
+        page = (await http.get("/ui/?type=t1*&last=15")).text
+        assert "t1 p95" in page
+        assert "a.b p95" not in page
+        assert "of which most" not in page
+        assert 'value="t1*"' in page
+        assert page.count("requests?type=") == 1, "the table, too"
+        for wrong in ("type=%00", f"type={'x' * 201}", "last=7", "last=x"):
+            assert (await http.get(f"/ui/?{wrong}")).status_code == 400, wrong
+
+    bench.run(scenario)
 
 
 def test_the_all_clear_is_given_to_whom_the_journal_is_counted_for() -> None:

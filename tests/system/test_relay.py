@@ -19,6 +19,7 @@ from feedback.outbox.migrations import migrate
 from feedback.outbox.relay import AnswerPolicy, Ended, Relay, Route
 from stack import Stack
 from tests.support.answering import Answering
+from tests.support.deployed_queries import asked_in_vain
 from tests.support.kafka_proxy import LoneBrokerProxy
 from tests.support.metrics import listed, scrape, shown
 from tests.support.outbox import Outbox
@@ -100,6 +101,10 @@ def test_a_killed_relay_has_sent_nothing_out_of_order_and_nothing_more_than_twic
         seen = 20 * len(STEPS)
         eventually(lambda: shown(one.port, "oncepool_outbox_rows", state="sent") == seen, 60)
         assert kinds_of(scrape(one.port)) == listed(ShownBy.RELAY)
+        # A sender without a row in a state shows none of its age.
+        assert {found.partition("{")[0] for found in asked_in_vain(scrape(one.port))} <= {
+            "oncepool_outbox_oldest_seconds"
+        }
         assert shown(one.port, "oncepool_outbox_rows", state="unsent") == 0
         assert shown(one.port, "oncepool_relay_up", service="outbox") == 1
 

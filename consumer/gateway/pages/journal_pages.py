@@ -11,7 +11,7 @@ from feedback.journal.connections import Connection
 from feedback.operations import dead_letters, inspection, request_reads, request_search
 from feedback.operations.bounded import TookTooLong, bounded
 from feedback.operations.dead_letters import DeadLetterRef
-from feedback.operations.follow_ups import follow_ups_of
+from feedback.operations.follow_ups import FollowUps, follow_ups_of
 from feedback.operations.inspection import NEWEST, LookedBack
 from feedback.operations.request_reads import Row
 from feedback.operations.request_search import Chosen, Found
@@ -187,12 +187,11 @@ class JournalPages:
                 row = request_reads.show_request(
                     connection, id, schema=self._schema, most=MOST_EVENTS
                 )
-                if row is not None:
-                    row["follow_ups"] = follow_ups_of(
-                        connection, id, MOST_FOLLOW_UPS, schema=self._schema, types=types
-                    )
-            if row is None or row["reference"] is None:
-                return row and {**row, "took_over": None}
+            if row is None:
+                return None
+            row["follow_ups"] = self._follow_ups(connection, id, types)
+            if row["reference"] is None:
+                return {**row, "took_over": None}
             try:
                 took = inspection.superseded_by(
                     connection, id, row["created_at"], 50, schema=self._schema
@@ -202,6 +201,18 @@ class JournalPages:
             return {**row, "took_over": took}
 
         return await self._run(read)
+
+    def _follow_ups(
+        self, connection: Connection, id: str, types: Sequence[str] | None
+    ) -> FollowUps:
+        """An index has them, but of very many few may be of these types."""
+        try:
+            with bounded(connection, SEARCH):
+                return follow_ups_of(
+                    connection, id, MOST_FOLLOW_UPS, schema=self._schema, types=types
+                )
+        except TookTooLong:
+            return FollowUps(None, [], more=True)
 
     async def dead(self, filters: Mapping[str, Any], limit: int, *, deep: bool) -> list[Row]:
         """As PageJournal has it."""

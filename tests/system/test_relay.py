@@ -19,12 +19,12 @@ from feedback.outbox.migrations import migrate
 from feedback.outbox.relay import AnswerPolicy, Ended, Relay, Route
 from stack import Stack
 from tests.support.answering import Answering
-from tests.support.deployed_queries import asked_in_vain
 from tests.support.kafka_proxy import LoneBrokerProxy
 from tests.support.metrics import listed, scrape, shown
 from tests.support.outbox import Outbox
 from tests.support.promql import kinds_of
 from tests.support.proxy import Proxy, Wish, commit_after
+from tests.support.queries_asked import asked_in_vain
 from tests.support.relay_process import RelayProcess
 from tests.support.topic_reader import messages, request_id
 from tests.support.waiting import eventually

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 
 from feedback.metrics.names import ShownBy
-from tests.support.deployed_queries import asked_in_vain
 from tests.support.metrics import check_with_promtool, listed, scrape, scraped, shown
 from tests.support.programs import ROOT
 from tests.support.promql import kinds_of
+from tests.support.queries_asked import asked_in_vain
 from tests.support.service import WAIT, Bench, Raw
 from tests.support.waiting import eventually
 

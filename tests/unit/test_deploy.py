@@ -12,13 +12,6 @@ import yaml
 
 from feedback.metrics.exposition import exposition
 from feedback.metrics.names import METRICS
-from tests.support.deployed_queries import (
-    DASHBOARD,
-    QUERIES,
-    RULES,
-    RULES_FILE,
-    asked_in_vain,
-)
 from tests.support.metrics import check_with_promtool, of_all_programs
 from tests.support.promql import (
     OF_THE_TARGET,
@@ -31,6 +24,13 @@ from tests.support.promql import (
     selects,
     series_of,
     shown_labels,
+)
+from tests.support.queries_asked import (
+    DASHBOARD,
+    QUERIES,
+    RULES,
+    RULES_FILE,
+    asked_in_vain,
 )
 
 LABELS = {

@@ -1,4 +1,7 @@
-"""The gateway against its own OpenAPI document, for pytest with schemathesis: test_openapi.py."""
+"""The gateway against its own OpenAPI document, for pytest with schemathesis.
+
+tests/support/openapi_cases.py has it play, against one in memory or one that listens.
+"""
 
 from __future__ import annotations
 
@@ -19,6 +22,7 @@ from schemathesis.specs.openapi.checks import (
 
 from feedback.contract.states import State
 from tests.support.gateway import GatewayBench, bearer, key
+from tests.support.openapi_cases import URL
 
 bench = GatewayBench(gateway_keys={"all": key("send", "read", "operate")}, gateway_max_wait=1)
 bench.operator.letters = [{"kind": "message", "id": 3, "type": "a.b"}]
@@ -34,7 +38,12 @@ async def outer(scope: Any, receive: Any, send: Any) -> None:
         await send({"type": f"{(await receive())['type']}.complete"})
 
 
-schema = schemathesis.openapi.from_asgi("/openapi.json", outer)
+LISTENS = os.environ.get(URL)
+schema = (
+    schemathesis.openapi.from_url(f"{LISTENS}/openapi.json")
+    if LISTENS
+    else schemathesis.openapi.from_asgi("/openapi.json", outer)
+)
 EXAMPLES = int(os.environ.get("ONCEPOOL_TEST_GATEWAY_EXAMPLES", "5"))
 """More find more, and take longer."""
 CHECKS = [

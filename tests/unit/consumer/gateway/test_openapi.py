@@ -2,41 +2,19 @@
 
 from __future__ import annotations
 
-import re
-import subprocess
-import sys
-from pathlib import Path
-
 import jsonschema
 import pytest
 
 from consumer.gateway.problems import TITLES
 from tests.support.gateway import GatewayBench
-
-ROOT = Path(__file__).parents[4]
+from tests.support.openapi_cases import play
 
 bench = GatewayBench()
 
 
 @pytest.mark.long  # loads schemathesis
 def test_what_it_answers_is_what_it_says() -> None:
-    """In a process of its own: what loads schemathesis and makes its cases pays dearly for it."""
-    ran = subprocess.run(
-        [
-            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"),
-            *(
-                "-o",
-                "addopts=--import-mode=importlib",
-                Path(__file__).with_name("openapi_cases.py"),
-            ),
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert re.search(r"^\d\d passed", ran.stdout, re.MULTILINE), ran.stdout
+    play()
 
 
 def test_the_document_has_what_the_contract_names() -> None:

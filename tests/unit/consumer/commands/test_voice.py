@@ -37,7 +37,8 @@ def ended(command: str, folder: Path, **more: str) -> list[str]:
 
 
 @pytest.mark.parametrize(
-    "command", ["gateway", "relay", pytest.param("run", marks=pytest.mark.long)]
+    "command",
+    [one if one == "relay" else pytest.param(one, marks=pytest.mark.long) for one in CASES],
 )
 def test_with_json_logs_it_is_an_object_a_line(command: str, tmp_path: Path) -> None:
     given, cause = CASES[command]

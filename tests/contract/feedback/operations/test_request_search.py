@@ -300,15 +300,18 @@ def rows_read(plan: Any) -> int:
 def test_the_latest_dead_letters_are_found_by_their_time(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    now = datetime.now(UTC)  # of both: to write the first may take a while
     journal.run(
         "INSERT INTO {s}.requests (id, type, state, code, effect, topic, partition, kafka_offset,"
         " produced_at, finished_at) SELECT 'r' || n, 't', 'dead', 'timeout', 'none', 't', 0, n,"
-        " now(), now() - n * interval '1 s' FROM generate_series(1, 20000) n"
+        " now(), %s - n * interval '1 s' FROM generate_series(1, 20000) n",
+        now,
     )
     journal.run(
         "INSERT INTO {s}.dead_letters (reason, topic, partition, kafka_offset, produced_at, at)"
-        " SELECT 'malformed', 't', 0, n, now(), now() - n * interval '1 s' - interval '0.5 s'"
-        " FROM generate_series(1, 20000) n"
+        " SELECT 'malformed', 't', 0, n, now(), %s - n * interval '1 s' - interval '0.5 s'"
+        " FROM generate_series(1, 20000) n",
+        now,
     )
     journal.run(
         "INSERT INTO {s}.transitions (run, request_id, action, from_state, to_state, who)"

@@ -33,7 +33,7 @@ WriteOption = Annotated[
 
 
 @app.command()
-@with_settings(*GATEWAY, *KAFKA, *DATABASE, *REDIS, *OTHERS)
+@with_settings(*GATEWAY, *KAFKA, *DATABASE, *REDIS, *OTHERS, lasts=True)
 def gateway(
     settings: Settings,
     *,

@@ -11,6 +11,7 @@ from typing import Annotated, Any, Literal, TypeVar, get_args, get_origin
 import typer
 
 from consumer.admin.since import parse_since
+from consumer.commands.voice import speak_as
 from consumer.config.groups import group_of
 from consumer.config.loader import load_settings
 from consumer.config.meanings import meaning
@@ -46,8 +47,12 @@ REDIS = ("redis_url", "redis_prefix")
 ALL = tuple(Settings.model_fields)
 
 
-def with_settings(*names: str) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
+def with_settings(
+    *names: str, lasts: bool = False
+) -> Callable[[Callable[..., Result]], Callable[..., Result]]:
     """Gives a command the options of the named settings and, as `settings`, their values.
+
+    One that `lasts` says from its start on what it has to say as its log does.
 
     Each option's environment twin is the setting's variable, which the settings read themselves, so
     that the source that they name is the true one.
@@ -62,7 +67,11 @@ def with_settings(*names: str) -> Callable[[Callable[..., Result]], Callable[...
             context: typer.Context = values.pop("context")
             given = {name: values.pop(name) for name in names}
             arguments = {name: given[name] for name in names if _typed(context, name)}
+            if lasts:  # what is wrong with the others has to be told as well
+                speak_as(given["log_format"])
             settings = load_settings(arguments, config=values.pop("config"))
+            if lasts:
+                speak_as(settings.log_format)
             TRACING.turn(on=settings.tracing)
             return function(**values, settings=settings)
 

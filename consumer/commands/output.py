@@ -10,6 +10,7 @@ import typer
 
 from consumer.admin.plain_json import plain, to_json
 from consumer.commands.listing import print_rows
+from consumer.commands.voice import speak
 from feedback.journal.rows import readable_headers
 
 Item = TypeVar("Item")
@@ -27,17 +28,17 @@ MOST = 1_000_000_000
 
 def say(message: str) -> None:
     """Tells people something, on standard error."""
-    typer.echo(f"oncepool: {message}", err=True)
+    speak(message, "info")
 
 
 def warn(problem: str) -> None:
     """Says what is wrong and does not keep the command from its work."""
-    say(f"warning: {problem}")
+    speak(f"warning: {problem}", "warning")
 
 
 def fail(message: str, code: int = EXIT_FAILED) -> NoReturn:
     """Prints an error and ends the command."""
-    say(message)
+    speak(message, "error")
     raise typer.Exit(code)
 
 

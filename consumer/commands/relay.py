@@ -21,7 +21,7 @@ SETTINGS = (
 
 
 @app.command()
-@with_settings(*SETTINGS)
+@with_settings(*SETTINGS, lasts=True)
 def relay(settings: Settings) -> None:
     """Send the requests of an outbox, and follow them to their end, until SIGTERM or Ctrl-C.
 

@@ -36,9 +36,11 @@ from consumer.commands.options import DATABASE, REDIS, JsonOption, moment, with_
 from consumer.commands.output import EXIT_USAGE, counted, fail
 from consumer.config.settings import Settings
 from feedback.contract.states import State
+from feedback.errors import OncepoolError
 from feedback.journal.connections import Connection
 from feedback.operations import request_actions as actions
 from feedback.operations.explanations import Refusal
+from feedback.operations.operator_changes import note_ended, that_ran
 from feedback.operations.request_actions import RETRYABLE, By, ResultRefused
 from feedback.operations.request_reads import Row, select_ids
 
@@ -260,6 +262,12 @@ def _end_running(
     ended = end_running(settings, refused, withdraw, ending, by, lambda said: complain([said]))
     if ended.problem:
         complain([f"warning: {ended.problem}"])
+    if that_ran(ended.rows):
+        try:
+            with connect(settings) as journal:
+                note_ended(journal, ended.rows, by, schema=settings.database_schema)
+        except OncepoolError as error:
+            complain([f"warning: who ended what ran is not in the audit: {error}"])
     doubtful = [row["id"] for row in ended.rows if row["state"] == State.IN_DOUBT]
     complain([f"{name}: {DOUBT}" for name in doubtful])
     return ended

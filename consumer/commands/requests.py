@@ -26,7 +26,9 @@ from consumer.commands.output import (
 from consumer.config.settings import Settings
 from feedback.contract.states import State
 from feedback.errors import StoreUnavailable
+from feedback.journal.connections import Connection
 from feedback.operations import request_reads
+from feedback.operations.follow_ups import follow_ups_of
 from feedback.operations.request_reads import Row, matches
 
 app = typer.Typer(no_args_is_help=True)
@@ -36,6 +38,8 @@ COLUMNS = ("id", "type", "state", "code", "attempt", "run", "resends", "due_at",
 WHERE_ANY = ("due_at", "finished_at", "superseded_by", "reason", "error")
 RUNNING = ("id", "type", "state", "attempt", "instance", "worker", "since")
 ATTEMPTS = ("run", "code", "error", "started_at", "ended_at")
+FOLLOW_UPS = ("id", "type", "state", "code")
+MOST_FOLLOW_UPS = 1000
 TRANSITIONS = ("at", "action", "from_state", "to_state", "run", "who", "why")
 
 
@@ -135,10 +139,7 @@ def show(
     Exit code 4 when the journal has no row of one of them.
     """
     with connect(settings) as connection:
-        found = {
-            name: request_reads.show_request(connection, name, schema=settings.database_schema)
-            for name in ids
-        }
+        found = {name: _whole(connection, name, settings.database_schema) for name in ids}
     rows = [as_shown(row) for row in found.values() if row is not None]
     missing = [name for name, row in found.items() if row is None]
     if json:
@@ -156,6 +157,16 @@ def show(
 
 for command in (request_actions.retry, request_actions.cancel, request_actions.resolve):
     app.command()(command)
+
+
+def _whole(connection: Connection, id: str, schema: str) -> Row | None:
+    """A row, its timeline, and who asked for what."""
+    row = request_reads.show_request(connection, id, schema=schema)
+    if row is None:
+        return None
+    asked = follow_ups_of(connection, id, MOST_FOLLOW_UPS, schema=schema)
+    asked_by = None if asked.asked_by is None else asked.asked_by["id"]
+    return {**row, "asked_by": asked_by, "follow_ups": asked.asked_for}
 
 
 def _running(settings: Settings) -> list[Row] | None:
@@ -198,10 +209,14 @@ def print_request(row: dict[str, Any]) -> None:
     parts = (
         ("failed runs", ATTEMPTS, facts.pop("attempts")),
         ("moved by operators", TRANSITIONS, facts.pop("transitions")),
+        ("follow-ups", FOLLOW_UPS, facts.pop("follow_ups", [])),
     )
     print_table(("column", "value"), ((n, v) for n, v in facts.items() if v is not None))
+    raised = [line["traceback"] for line in row["attempts"] if line.get("traceback")]
     for title, columns, lines in parts:
         if lines:
             typer.echo(f"\n{title}")
             print_table(columns, ([line[c] for c in columns] for line in lines))
+        if lines is row["attempts"] and raised:
+            typer.echo(f"\n{raised[-1]}")
     typer.echo()

@@ -20,7 +20,7 @@ NEEDED = ("app", "kafka_bootstrap_servers", "kafka_topics", "database_url", "red
 
 
 @app.command()
-@with_settings(*ALL)
+@with_settings(*ALL, lasts=True)
 def run(
     settings: Settings,
     reload: Annotated[

@@ -18,6 +18,7 @@ from consumer.admin.moving import (
 )
 from consumer.config.settings import Settings
 from consumer.gateway.database import DatabaseThreads
+from consumer.gateway.ended_runs import note_ends
 from consumer.gateway.running_ends import MOVE_WITHIN, RunningEnds, Stopped, never
 from consumer.gateway.status_news import StatusNews
 from feedback.client.event_loop import in_thread
@@ -133,6 +134,7 @@ class JournalBulkMover:
             )
         except OncepoolError as error:
             outcome.broke_off(error)
+        await note_ends(self._threads, outcome.rows, by, self._settings.database_schema)
 
     def _moves(
         self, action: BulkAction, by: By, runs: Runs | None, result: bytes | None

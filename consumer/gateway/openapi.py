@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Final
 
 from fastapi import FastAPI
@@ -43,6 +44,31 @@ _SAID: Final = {
 }
 
 
+_SECONDS: Final = {"type": "integer", "minimum": 0}
+_HEADERS: Final[dict[str, tuple[str, dict[str, Any]]]] = {
+    "Location": ("Where its status is.", {"type": "string"}),
+    "Preference-Applied": ("What of Prefer counted.", {"type": "string"}),
+    "Retry-After": ("Seconds after which to ask, or to try, again.", _SECONDS),
+    "WWW-Authenticate": ("What to authenticate with.", {"type": "string"}),
+}
+_ALWAYS: Final = {
+    401: "WWW-Authenticate",
+    429: "Retry-After",
+    503: "Retry-After",
+    504: "Retry-After",
+}
+"""What a problem of this status always comes with."""
+
+
+def _headers(names: Mapping[str, bool]) -> dict[str, Any]:
+    """Name -> whether the answer always has it."""
+    return {
+        name: {"description": said, "schema": schema, "required": names[name]}
+        for name, (said, schema) in _HEADERS.items()
+        if name in names
+    }
+
+
 def _problems(*codes: int) -> dict[int | str, dict[str, Any]]:
     return {code: _problem(code) for code in codes}
 
@@ -57,17 +83,17 @@ def _problem(status: int) -> dict[str, Any]:
     }
     return {
         "description": description,
+        "headers": _headers({_ALWAYS[status]: True} if status in _ALWAYS else {}),
         "content": {MEDIA_TYPE: {"schema": _PROBLEM, "example": example}},
     }
 
 
-def _answer(description: str, schema: Any, example: Any, **headers: str) -> dict[str, Any]:
+def _answer(
+    description: str, schema: Any, example: Any, headers: Mapping[str, bool] | None = None
+) -> dict[str, Any]:
     return {
         "description": description,
-        "headers": {
-            name.replace("_", "-"): {"description": text, "schema": {"type": "string"}}
-            for name, text in headers.items()
-        },
+        "headers": _headers(headers or {}),
         "content": {"application/json": {"schema": schema, "example": example}},
     }
 
@@ -84,7 +110,9 @@ def _header(name: str, description: str, example: str, schema: Any = None) -> di
 
 
 _ALL: Final = (400, 401, 403, 429, 431, 500, 503)
-_LOCATED: Final = {"Location": "Where its status is.", "Preference_Applied": "What of Prefer."}
+_LOCATED: Final = {"Location": True, "Preference-Applied": False}
+_IN_PROGRESS: Final = {**_problem(409), "headers": _headers({"Retry-After": True})}
+"""The first request of the key is not answered yet."""
 _SECURITY: Final[list[dict[str, list[str]]]] = [{_KEY: []}]
 _TIME: Final = {"type": "string", "format": "date-time"}
 
@@ -105,11 +133,15 @@ _PARAMETERS: Final = [
 SEND: Final[dict[str, Any]] = {
     "status_code": 202,
     "responses": {
-        200: _answer("It is final already.", _STATUS, DONE, **_LOCATED),
+        200: _answer("It is final already.", _STATUS, DONE, _LOCATED),
         202: _answer(
-            "It is safe: the brokers, or the outbox, have it.", _STATUS, ACCEPTED, **_LOCATED
+            "It is safe: the brokers, or the outbox, have it.",
+            _STATUS,
+            ACCEPTED,
+            {**_LOCATED, "Retry-After": False},
         ),
-        **_problems(*_ALL, 408, 409, 413, 415, 422),
+        **_problems(*_ALL, 408, 413, 415, 422),
+        409: _IN_PROGRESS,
     },
     "openapi_extra": {
         "parameters": _PARAMETERS,
@@ -126,7 +158,7 @@ SEND: Final[dict[str, Any]] = {
 }
 STATUS: Final[dict[str, Any]] = {
     "responses": {
-        200: _answer("Its status.", _STATUS, DONE, Retry_After="When to ask again."),
+        200: _answer("Its status.", _STATUS, DONE, {"Retry-After": False}),
         **_problems(*_ALL, 404),
     },
     "openapi_extra": {"security": _SECURITY},

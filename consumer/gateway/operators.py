@@ -18,6 +18,7 @@ from consumer.admin.moving import (
 )
 from consumer.config.settings import Settings
 from consumer.gateway.database import DatabaseThreads
+from consumer.gateway.ended_runs import note_ends
 from consumer.gateway.running_ends import MOVE_WITHIN, RunningEnds, Stopped, never
 from consumer.gateway.status_news import StatusNews
 from feedback.client.event_loop import in_thread
@@ -133,7 +134,10 @@ class JournalOperator:
             outcome.ended(end_running(self._settings, asked, withdraw, ending, by))
             return self._explained(_answer(outcome))
 
-        return await self._ends.end(end, withdraw, wait)
+        answer = await self._ends.end(end, withdraw, wait)
+        if answer.row is not None:
+            await note_ends(self._threads, [answer.row], by, self._schema)
+        return answer
 
     async def resolve(
         self, id: str, resolution: Resolution, by: By, result: bytes | None, run: int | None = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 import time
 from types import FrameType
@@ -100,7 +99,7 @@ def _look_at_tables(settings: Settings, senders: list[str]) -> None:
         with connect_outbox(settings, within=_LOOK_WITHIN) as connection:
             found = problems(connection, settings.outbox_schema, senders, relay=True)
     except (ConsumerError, psycopg.OperationalError) as error:
-        print(f"oncepool: not looked at yet: {error}", file=sys.stderr)  # noqa: T201 - as commands do
+        get_logger("oncepool.relay").warning("the outbox is not looked at yet", error=str(error))
         return
     wrong = [f"{problem.text}: {problem.advice}" for problem in found if problem.wrong]
     if wrong:

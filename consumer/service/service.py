@@ -17,7 +17,6 @@ from collections import Counter
 from collections.abc import Callable
 
 from consumer.config.settings import Settings
-from consumer.errors import ConsumerError
 from consumer.intake.flow_control import FlowControl
 from consumer.intake.kafka import Kafka
 from consumer.intake.loop import Loop
@@ -324,18 +323,17 @@ class Service:
 
 
 def run_service(settings: Settings) -> int:
-    """Runs the consumer with these settings until it ends; returns the exit code."""
+    """Runs the consumer with these settings until it ends; returns the exit code.
+
+    Raises ConsumerError where the Kafka client refuses its properties.
+    """
     signals = Signals()
     # Here, as a test of the service brings a pool of its own.
     from consumer.service.wiring import instance_id, make_pool
 
     instance = instance_id()
     log = get_logger("oncepool.service", instance=instance)
-    try:
-        kafka = Kafka(settings, get_logger("oncepool.kafka"))
-    except ConsumerError as error:
-        print(f"oncepool: {error}", file=sys.stderr)  # noqa: T201 - for the person who started it
-        return EXIT_FATAL
+    kafka = Kafka(settings, get_logger("oncepool.kafka"))
     service = Service(settings, instance, make_pool(settings, instance), kafka, signals, log)
     gc.freeze()  # it is there until the end: full collections need not visit it
     gc.set_threshold(COLLECT_AFTER)

@@ -127,6 +127,8 @@ class RequestRow:
     """A row that is changed keeps its own payload, with its headers and what its fingerprint is."""
     lost_claims: int = 0
     """Owners in a row that were lost with it, perhaps while it ran."""
+    asked_by: str | None = None
+    """The request whose follow-up it is; only `JournalWriter.insert_missing` writes it."""
 
     def status(self, at: datetime) -> StatusFields:
         """What it says as it stands since `at`; a fingerprint only where producers can make it."""
@@ -148,6 +150,8 @@ class FailedRun(NamedTuple):
     error: str | None
     started_at: datetime
     ended_at: datetime
+    traceback: str | None = None
+    """Where its handler raised; None where nothing was raised."""
 
 
 def headers_json(headers: Headers | None) -> bytes:

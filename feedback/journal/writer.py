@@ -254,6 +254,7 @@ def _fields(row: RequestRow) -> dict[str, Any]:
     fields = {name: getattr(row, name) for name in _NAMES}
     fields["result"], fields["headers"] = _jsonb(row.result), _jsonb(row.headers)
     fields["due_at"], fields["keeps_payload"] = row.not_before, row.keeps_payload
+    fields["asked_by"] = row.asked_by
     return fields
 
 

@@ -96,6 +96,7 @@ class AttemptLine(BaseModel, strict=True):
     error: Text | None = None
     started_at: Time
     ended_at: Time
+    traceback: Text | None = None
 
 
 class RequestLine(_Line):
@@ -118,6 +119,7 @@ class RequestLine(_Line):
     reason: Text | None = None
     reference: Text | None = None
     coalesce_key: Text | None = None
+    asked_by: Name | None = None
     created_at: Time
     finished_at: Time
     attempts: list[AttemptLine] = []

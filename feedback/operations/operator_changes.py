@@ -1,7 +1,8 @@
-"""What operators change beside requests, kept with who and why.
+"""What operators change beside rows of requests, kept with who and why.
 
 Whoever changes something notes it here: in the same transaction where it stands in the journal,
-afterwards where it stands elsewhere, as limits do.
+afterwards where it stands elsewhere, as limits do, or is done by somebody else: what runs is ended
+by the instance that runs it.
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
+from feedback.contract.states import State
 from feedback.journal.connections import Connection
 from feedback.journal.queries import query
 from feedback.operations.request_actions import By
+from feedback.operations.request_reads import Row
 
 
 class OperatorChange(NamedTuple):
@@ -42,3 +45,25 @@ def note_changes(
         "details": [one.detail for one in changes],
     }
     connection.execute(query("note_changes", schema), values)
+
+
+def note_ended(connection: Connection, rows: Sequence[Row], by: By, *, schema: str) -> None:
+    """Keeps who ended those of these that ran, as a move of each; they have come to their end.
+
+    `rows` are told as of a move. What waited is left out: its move is kept with it.
+    """
+    ended = that_ran(rows)
+    if not ended:
+        return
+    values = {
+        **by._asdict(),
+        "ids": [row["id"] for row in ended],
+        "runs": [row["run"] for row in ended],
+        "states": [str(row["state"]) for row in ended],
+    }
+    connection.execute(query("note_ended", schema), values)
+
+
+def that_ran(rows: Sequence[Row]) -> list[Row]:
+    """Those of what was moved that ran before."""
+    return [row for row in rows if row.get("from_state") == State.RUNNING]

@@ -27,6 +27,8 @@ class Figures:
     in_doubt: int
     messages: int
     """That could not become a request and that nobody has retried."""
+    oldest_open: float | None = None
+    """Since the journal first heard of the oldest that is claimed by a call or is in doubt."""
 
 
 def figures(connection: Connection, *, schema: str) -> Figures:

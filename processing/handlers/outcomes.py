@@ -23,7 +23,7 @@ from processing.handlers.tracebacks import Tracebacks
 
 _CODE = re.compile(r"[a-z][a-z0-9_]{0,63}")
 _TEXT_LIMIT = 2000
-_OURS = (
+OURS = (
     "<",  # frozen modules, generated code
     *(str(Path(package.__path__[0])) + os.sep for package in (feedback, processing)),
 )
@@ -205,7 +205,7 @@ def _own_frame(frames: Sequence[traceback.FrameSummary]) -> traceback.FrameSumma
 
     Of an application that is installed like a library: of the package that was entered first.
     """
-    foreign = [frame for frame in frames if not frame.filename.startswith(_OURS)]
+    foreign = [frame for frame in frames if not frame.filename.startswith(OURS)]
     if own := [frame for frame in foreign if not frame.filename.startswith(_LIBRARIES)]:
         return own[-1]
     if not foreign:
@@ -215,7 +215,7 @@ def _own_frame(frames: Sequence[traceback.FrameSummary]) -> traceback.FrameSumma
     return [frame for frame in foreign if frame.filename.startswith(library + package)][-1]
 
 
-def safe_text(text: object) -> str:
+def safe_text(text: object, longest: int = _TEXT_LIMIT) -> str:
     """`text` as PostgreSQL and JSON take it: no NUL, no lone surrogates, bounded."""
     plain = str(text).encode("utf-8", "replace").decode("utf-8").replace("\0", "\ufffd")
-    return plain if len(plain) <= _TEXT_LIMIT else plain[: _TEXT_LIMIT - 1] + "…"
+    return plain if len(plain) <= longest else plain[: longest - 1] + "…"

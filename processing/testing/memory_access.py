@@ -18,7 +18,9 @@ from feedback.journal.writer import CLOSED, COLUMNS, OPEN_COLUMNS, JournalWriter
 from processing.testing.memory_journal import MemoryJournal, Row
 
 _POSTGRES_EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
-_ROW: Final = tuple(name for name in RequestRow.__dataclass_fields__ if name != "keeps_payload")
+_ROW: Final = tuple(
+    name for name in RequestRow.__dataclass_fields__ if name not in ("keeps_payload", "asked_by")
+)
 _FINISHED: Final = (
     "state", "code", "attempt", "used", "run", "crashes", "fingerprint", "result", "error",
     "reason", "finished_at", "payload", "headers", "due_at", "not_before", "window_start",
@@ -91,6 +93,8 @@ class MemoryWriter(JournalWriter):
     def insert_missing(self, cursor: Any, rows: Iterable[RequestRow]) -> set[str]:
         new = [row for row in rows if row.id not in self._journal.rows]
         self.insert(cursor, new)
+        for row in new:
+            self._journal.put({"id": row.id, "asked_by": row.asked_by}, _now())
         return {row.id for row in new}
 
     def update(self, cursor: Any, changes: Iterable[tuple[RequestRow, StoredRequest]]) -> None:

@@ -32,7 +32,7 @@ NEW_ROW: Final[Mapping[str, Any]] = {
     **dict.fromkeys(
         ("fingerprint", "result", "error", "reason", "key", "reference", "payload", "headers",
          "finished_at", "not_before", "due_at", "window_start", "coalesce_key", "superseded_by",
-         "status_ttl", "token", "lease_until", "resent_from")
+         "status_ttl", "token", "lease_until", "resent_from", "asked_by")
     ),
 }  # fmt: skip
 """What a row says whose writer says nothing else."""

@@ -20,7 +20,7 @@ POINTS: Final = dict.fromkeys(get_args(Point))
 
 class _Fault(NamedTuple):
     kind: str
-    """lose, deliver_twice, or the point at which a worker dies."""
+    """lose, deliver_twice, answer_twice, or the point at which a worker dies."""
     of: str | None
 
     def __str__(self) -> str:

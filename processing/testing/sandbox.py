@@ -31,6 +31,7 @@ from processing.ipc.frames import ASK, Report, Suspect
 from processing.logs import get_logger
 from processing.pool.worker_deaths import suspect_again
 from processing.settings import ExecutorSettings
+from processing.testing.answers import Answers
 from processing.testing.given import KitError
 from processing.testing.handler_cursor import CursorOfTest
 from processing.testing.memory_access import MemoryCoalescing, MemoryWriter
@@ -38,7 +39,7 @@ from processing.testing.memory_journal import INSTANCE, MemoryJournal, Row
 from processing.testing.memory_session import MemoryOutages, MemorySession
 from processing.testing.movable_clock import MovableClock
 from processing.testing.planned_faults import OfWhat, PlannedFaults, Point
-from processing.testing.sandbox_client import SandboxClient, write_all
+from processing.testing.sandbox_client import SandboxClient
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.executor import Executor, JournalAccess
 from processing.worker.task import Task
@@ -93,11 +94,11 @@ class Sandbox:
         self._session = MemorySession(self.journal, cursor, self._committing)
         self._executor: Executor | None = None
         self._topic: deque[Record] = deque()
-        self._offset = 0
-        self._chunks = 0
+        self._offset = self._chunks = 0
         self._checked = {name for name, handler in app.handlers.items() if handler.check}
         self._running: Record | None = None
         self._faults = PlannedFaults(app.handlers)
+        self._answers = Answers(self.statuses, self._faults)
 
     def __enter__(self) -> Self:
         self._app.start_worker(self._resources)
@@ -194,6 +195,10 @@ class Sandbox:
         """The next messages, of that type or id, are there twice, as if they were sent again."""
         self._faults.plan("deliver_twice", of, times)
 
+    def answer_twice(self, of: OfWhat = None, times: int = 1) -> None:
+        """The next answers come twice, and once more after what is told of the request next."""
+        self._faults.plan("answer_twice", of, times)
+
     def kill_at(self, point: Point, of: OfWhat = None, times: int = 1) -> None:
         """The worker dies when it is about to commit, or has committed and told nobody yet.
 
@@ -236,7 +241,7 @@ class Sandbox:
     def publish(self, writes: Sequence[StatusWrite]) -> None:
         """Statuses, of a worker that lives."""
         if not self.journal.dead:
-            write_all(self.statuses, writes)
+            self._answers.write(writes, self._running)
 
     def _arrive(
         self, topic: str, seconds: float, key: bytes | None, value: bytes | None, headers: Any

@@ -35,6 +35,7 @@ from feedback.status.status import StatusFields, StatusWrite
 from processing.handlers.handler import Handler
 from processing.handlers.outcomes import Outcome
 from processing.handlers.request import FollowUp
+from processing.handlers.traceback_text import traceback_text
 from processing.worker.chunk_run import ChunkRun
 from processing.worker.task import LostStart, Task
 
@@ -95,7 +96,7 @@ def follow_up_row(task: Task, asked: FollowUp, now: datetime) -> RequestRow:
     return RequestRow(
         asked.id, asked.type, State.WAITING, FOLLOW_UP, 1, 0, 0, None, None, None, None,
         asked.key, None, asked.payload, headers_json(_trace(task, asked)), task.envelope.topic,
-        -1, -1, now, "transaction", None, not_before=due,
+        -1, -1, now, "transaction", None, not_before=due, asked_by=task.envelope.id,
     )  # fmt: skip
 
 
@@ -123,7 +124,8 @@ def attempts_of(task: Task, now: datetime) -> list[FailedRun]:
         text = outcome.error or outcome.reason
         ended = ended_at(task, now)
         started = ended if task.started is None else datetime.fromtimestamp(task.started, UTC)
-        lines.append(FailedRun(name, task.run, outcome.code, text, started, ended))
+        raised = None if outcome.raised is None else traceback_text(outcome.raised)
+        lines.append(FailedRun(name, task.run, outcome.code, text, started, ended, raised))
     return lines
 
 

@@ -27,6 +27,7 @@ from feedback.journal.rows import headers_json
 from feedback.operations.bounded import TookTooLong
 from feedback.operations.dead_letters import DeadLetterRef
 from feedback.operations.explanations import Refusal
+from feedback.operations.follow_ups import FollowUps
 from feedback.operations.inspection import LookedBack
 from feedback.operations.request_actions import By, Runs
 from feedback.operations.request_search import Chosen, Found
@@ -52,12 +53,14 @@ def request_row(id: str, state: str = "dead", **fields: Any) -> dict[str, Any]:
                                  ("ce_token", b"secret")]),
         "payload": b'{"amount": 5, "card": {"card_number": "4111", "note": "n"}}',
         "attempts": [{"run": 1, "code": "timeout", "error": "took too long", "started_at": AT,
-                      "ended_at": AT + timedelta(seconds=2)}],
+                      "ended_at": AT + timedelta(seconds=2),
+                      "traceback": f'File "shop.py", line 7, in pay {NASTY}'}],
         "transitions": [{"at": AT + timedelta(seconds=3), "action": "retry", "from_state": "dead",
                          "to_state": "waiting", "run": 2, "who": "gateway:ops", "why": "again"}],
         "took_over": LookedBack(
             [{"id": "older", "created_at": AT, "finished_at": AT}], timedelta(hours=1), whole=True
         ),
+        "follow_ups": FollowUps(None, []),
     }  # fmt: skip
     return row | fields
 
@@ -120,7 +123,8 @@ class FakePageJournal:
             if one in found
         ]
 
-    async def request(self, id: str) -> dict[str, Any] | None:
+    async def request(self, id: str, types: Sequence[str] | None = None) -> dict[str, Any] | None:
+        self.asked.append(("request", id, types))
         return next((row for row in self.rows if row["id"] == id), None)
 
     async def dead(

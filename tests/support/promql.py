@@ -39,6 +39,11 @@ class Selector(NamedTuple):
     name: str
     matchers: tuple[Matcher, ...]
 
+    def __str__(self) -> str:
+        own = (one for one in self.matchers if one.label not in OF_THE_TARGET)
+        asked = ",".join(f"{one.label}{one.operator}{one.value}" for one in own)
+        return f"{self.name}{{{asked}}}"
+
 
 class Series(NamedTuple):
     """One line of a scrape."""
@@ -89,6 +94,25 @@ def selects(selector: Selector, series: Iterable[Series]) -> bool:
         one.name == selector.name and all(matcher.fits(one.labels) for matcher in wanted)
         for one in series
     )
+
+
+def each_value(selector: Selector) -> list[Selector]:
+    """A selector for each of the values that stand side by side in its conditions."""
+    found = [selector]
+    for place, matcher in enumerate(selector.matchers):
+        if matcher.operator == "=~" and "|" in matcher.value:
+            found = [
+                one._replace(
+                    matchers=(
+                        *one.matchers[:place],
+                        matcher._replace(value=value),
+                        *one.matchers[place + 1 :],
+                    )
+                )
+                for one in found
+                for value in matcher.value.split("|")
+            ]
+    return found
 
 
 class Query(NamedTuple):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from typing import Any
 
 import psycopg
@@ -18,6 +19,7 @@ tracer = trace.get_tracer("shop")
 def order(payload: dict[str, Any], tx: psycopg.Cursor[Any], request: Request[Any]) -> str:
     """Asks for its bill; returns the id of that."""
     with tracer.start_as_current_span("reserve"):
+        logging.getLogger("shop").info("reserved")
         return request.follow_up("bill", payload)
 
 

@@ -28,7 +28,7 @@ from tests.support.executor import Bench
 COLUMNS = (
     "id", "type", "state", "code", "attempt", "run", "used", "crashes", "lost_claims", "resends",
     "fingerprint", "result", "reason", "key", "reference", "superseded_by", "coalesce_key",
-    "effect", "own_fingerprint", "status_ttl", "payload",
+    "effect", "own_fingerprint", "status_ttl", "payload", "asked_by",
 )  # fmt: skip
 """What rows have in common whatever the time; where they waited for it, too."""
 

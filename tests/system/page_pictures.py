@@ -26,7 +26,7 @@ from PIL import Image
 from consumer.config.gateway_keys import hash_of
 from feedback.journal.migrations import migrate
 from stack import Stack, up
-from tests.support.browser import Reader, browser_program, reader, started
+from tests.support.browser import SIZE, Reader, browser_program, reader, started
 from tests.support.gateway import KEY
 from tests.support.gateway_process import WAIT, GatewayProcess
 from tests.support.journal import Journal
@@ -35,15 +35,32 @@ from tests.support.waiting import eventually
 
 ROOT: Final = Path(__file__).parents[2]
 FOLDER: Final = ROOT / "docs" / "pages"
-MOST: Final = 150_000
+MOST: Final = 250_000
 """Bytes of a picture."""
+TALLEST: Final = 2600
+"""Pixels: a page is pictured as a whole, but for the end of a long list."""
 SCHEMES: Final = ("light", "dark")
+FAILED: Final = "parcel-4"
+TRACE: Final = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
+TRACE_URL: Final = "https://traces.example/trace/{trace_id}"
 PAGES: Final = {
-    "overview": "/", "requests": "/requests", "request": "/requests/parcel-2",
-    "dead-letters": "/dead-letters", "dead-letter": "/dead-letters/{malformed}",
-    "limits": "/limits", "schedules": "/schedules", "oddities": "/oddities", "audit": "/audit",
-    "move-many": "/requests?state=dead", "login": "/login",
-}  # fmt: skip
+    "overview": ("Overview", "/"),
+    "requests": ("Requests", "/requests"),
+    "request": ("A request that failed", f"/requests/{FAILED}"),
+    "order": ("A request that is done", "/requests/order-31003"),
+    "move-many": ("Moving many", "/requests?state=dead"),
+    "moved": ("What was moved", "/requests/remind-3"),
+    "dead-letters": ("Dead letters", "/dead-letters"),
+    "dead-letter": ("A dead letter", "/dead-letters/{malformed}"),
+    "limits": ("Limits", "/limits"),
+    "schedules": ("Schedules", "/schedules"),
+    "oddities": ("Oddities", "/oddities"),
+    "audit": ("Audit", "/audit"),
+    "login": ("Log in", "/login"),
+    "problem": ("A problem", "/requests/order-99"),
+}
+"""Name of the picture -> the page's name in docs/pages.md, and its path."""
+EARLY: Final = ("login", "requests")
 _ENDS: Final = """INSERT INTO {s}.counters (minute, n, type, state, code)
     SELECT date_trunc('minute', now()) - m * interval '1 minute',
            ceil(size * (20 + 6 * sin(m / 9.0) + m * 7 %% 5)), type, state, code
@@ -107,7 +124,9 @@ def main() -> None:
         malformed = trade(bench)
         keys = json.dumps({"ann": {"hash": hash_of(KEY), "roles": ["read", "operate"]}})
         log = Path(made) / "gateway.log"
-        gateway = on.enter_context(GatewayProcess(bench.environment, log, gateway_keys=keys))
+        gateway = on.enter_context(
+            GatewayProcess(bench.environment, log, gateway_keys=keys, gateway_trace_url=TRACE_URL)
+        )
         who = on.enter_context(
             reader(on.enter_context(started(program)), f"{gateway.http.base_url}/ui")
         )
@@ -115,16 +134,20 @@ def main() -> None:
         take(who, folder, "login", "/login")
         who.log_in(KEY)
         operate(who)
-        take(who, folder, "requests", PAGES["requests"])
+        take(who, folder, "requests", "/requests")
         keep_busy(bench)
         journal = Journal(bench.database, bench.schema)
         journal.run(_SMOOTH)
         journal.run(_ENDS)
         journal.close()
         who.page.wait_for_timeout(KEPT)  # by then the overview has no older figures
-        for name, path in PAGES.items():
-            if name not in ("login", "requests"):
+        for name, (_, path) in PAGES.items():
+            if name not in EARLY:
                 take(who, folder, name, path.format(malformed=malformed))
+    sys.stdout.write("\nfor docs/pages.md:\n")
+    for name, (title, _) in PAGES.items():
+        links = " | ".join(f"[{scheme}](pages/{name}-{scheme}.png)" for scheme in SCHEMES)
+        sys.stdout.write(f"| {title} | {links} |\n")
 
 
 def shop(stack: Stack, folder: Path) -> Bench:
@@ -143,7 +166,8 @@ def trade(bench: Bench) -> int:
     parcels = [("parcel-1", "mainland"), ("parcel-2", "mountain"), ("parcel-3", "moon"),
                ("parcel-4", "atlantis")]  # fmt: skip
     for n, (name, region) in enumerate(parcels):
-        client.submit("shop.ship_parcel", {"order_id": n + 1, "region": region}, request_id=name)
+        client.submit("shop.ship_parcel", {"order_id": n + 1, "region": region}, request_id=name,
+                      headers={"traceparent": TRACE})  # fmt: skip
     for n in range(30):
         client.submit(
             "shop.place_order",
@@ -213,7 +237,7 @@ def remember(journal: Journal) -> None:
 def operate(who: Reader) -> None:
     """An operator retries, pauses, and sets limits."""
     page = who.page
-    who.open("/requests/parcel-4")
+    who.open(f"/requests/{FAILED}")
     page.click("button:has-text('Run again')")
     page.fill("[name=why]", "the ferry goes again")
     page.press("[name=why]", "Enter")
@@ -245,17 +269,26 @@ def take(who: Reader, folder: Path, name: str, path: str) -> None:
         # Figures are asked for while somebody looks: by now they are there.
         page.wait_for_selector("text=shop.make_invoice")
         who.open(path)
+    if name == "request":
+        page.locator("summary").last.click()  # the last traceback
     if name == "move-many":
         page.check("[name=all]")
         page.click("button:has-text('Run again')")
         page.wait_for_selector("[name=why]")
+    if name == "moved":
+        page.click("button:has-text('Cancel')")
+        page.fill("[name=why]", "the order was taken back")
+        page.press("[name=why]", "Enter")
+        page.wait_for_selector("text=1 moved")
     # What only this machine is called.
     page.evaluate(_CLEAN, [[f"{ROOT}/", ""], [socket.gethostname().split(".")[0], "shop-1"]])
     for scheme in SCHEMES:
         page.emulate_media(color_scheme=scheme)
         file = folder / f"{name}-{scheme}.png"
         # Its own colours are few: with so many of them a picture takes a third of the bytes.
-        with Image.open(BytesIO(page.screenshot())) as whole:
+        tall = page.evaluate("document.documentElement.scrollHeight")
+        clip = {"x": 0, "y": 0, "width": SIZE["width"], "height": min(tall, TALLEST)}
+        with Image.open(BytesIO(page.screenshot(full_page=True, clip=clip))) as whole:
             whole.convert("RGB").quantize(256, dither=Image.Dither.NONE).save(file, optimize=True)
         size = file.stat().st_size
         sys.stdout.write(f"{file.name}: {size:,} bytes\n")

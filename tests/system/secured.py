@@ -1,8 +1,9 @@
 """Everything under TLS and SASL, on services of its own: `scripts/secured`.
 
 For each way to authenticate to Kafka (SCRAM, PLAIN, client certificates): commands, a consumer with
-result records, a relay, and a client of the environment; what has a wrong password, or does not
-know who signed the certificates, is refused. Consumer and relay are told a NOTIFY_SOCKET.
+result records, a relay, a gateway, and a client of the environment; what has a wrong password, or
+does not know who signed the certificates, is refused. Consumer, relay and gateway are told a
+NOTIFY_SOCKET.
 
 PostgreSQL and Valkey of the local stack are built without TLS: here proxies speak it for them. That
 shows that what URLs say of TLS reaches each connection, no more. Kafka's is its own.
@@ -24,6 +25,7 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import quote
 
+import httpx
 import psycopg
 import redis
 from confluent_kafka.admin import (
@@ -215,7 +217,8 @@ class Way:
     def tried(self) -> None:
         """Fails where something does not work under it."""
         self.told("check", ONCEPOOL_APP="app:app")
-        with self.running("run") as consumer, self.running("relay"):
+        with self.running("run") as consumer, self.running("relay"), self.running("gateway"):
+            self._ask_the_gateway()
             sent = json.loads(self.told("send", "echo", '{"n": 1}', "--wait", "60", "--json"))
             assert "done" in json.dumps(sent), sent
             with Client.from_env(self.environment) as client:
@@ -229,6 +232,23 @@ class Way:
             hears(consumer, "WATCHDOG=1")
             self.told("stats", "--json")
 
+    def _ask_the_gateway(self) -> None:
+        """It sends, reads Redis and the journal, and says that it reaches all three."""
+        root = f"http://127.0.0.1:{self.environment['ONCEPOOL_GATEWAY_PORT']}"
+        with httpx.Client(base_url=root, timeout=WAIT) as http:
+            headers = {"Idempotency-Key": f"{self.name}-http", "Prefer": "wait=60"}
+            sent = http.post("/requests/echo", json={"n": 4}, headers=headers)
+            assert (sent.status_code, sent.json()["result"]) == (200, {"n": 4}), sent.text
+            ready = http.get("/readyz?verbose")
+            assert ready.status_code == 200, ready.text
+            checks = {one["name"]: one["ok"] for one in ready.json()["checks"]}
+            assert len(checks) >= 3, ready.text
+            assert all(checks.values()), ready.text
+            with redis_of(self.environment) as store:
+                store.delete(f"oncepool:status:{self.name}-http")
+            told = http.get(f"/requests/{self.name}-http")
+            assert (told.status_code, told.json()["state"]) == (200, "done"), told.text
+
     @staticmethod
     def _ended(results: Results, ids: set[str], wanted: str) -> bool:
         if one := results.poll(1.0):
@@ -236,7 +256,13 @@ class Way:
         return wanted in ids
 
 
-def ways(folder: Path, services: stack.Stack, sasl: int, mutual: int) -> list[Way]:
+def redis_of(environment: dict[str, str]) -> redis.Redis:
+    """As programs reach it."""
+    client: redis.Redis = redis.Redis.from_url(environment["ONCEPOOL_REDIS_URL"])
+    return client
+
+
+def ways(folder: Path, services: stack.Stack, sasl: int, mutual: int, gateway: int) -> list[Way]:
     """The three that have to work; their topics are their own."""
     login = {"sasl.username": "shop", "sasl.password": SECRET}
     known = {"ssl.ca.location": str(folder / "ca.pem")}
@@ -264,6 +290,7 @@ def ways(folder: Path, services: stack.Stack, sasl: int, mutual: int) -> list[Wa
             "ONCEPOOL_KAFKA_PROPERTIES": json.dumps({**properties, **known}),
             "ONCEPOOL_REDIS_URL": f"{valkey}?ssl_ca_certs={folder / 'ca.pem'}",
             "ONCEPOOL_DATABASE_URL": f"{database}&sslrootcert={folder / 'ca.pem'}",
+            "ONCEPOOL_GATEWAY_PORT": str(gateway),
             "ONCEPOOL_OUTBOX_DATABASE_URL": f"{database}&sslrootcert={folder / 'ca.pem'}",
         })
         for name, (port, properties) in kinds.items()
@@ -308,7 +335,7 @@ def main() -> None:
         for future in admin.alter_user_scram_credentials([user]).values():
             future.result(30)
         del admin  # it would complain of the broker's end
-        found = ways(folder, services, sasl, mutual)
+        found = ways(folder, services, sasl, mutual, free_port(taken))
         found[0].told("migrate")
         found[0].told("outbox", "migrate")
         for way in found:

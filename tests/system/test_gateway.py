@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 import socket
 import time
@@ -14,13 +15,16 @@ import psycopg
 import pytest
 import redis
 
+from consumer.config.gateway_keys import hash_of
 from feedback.contract.states import State
 from feedback.outbox.migrations import migrate
 from feedback.status.opening import open_store
 from feedback.status.status import StatusFields, StatusWrite
 from stack import Stack
 from tests.support import eventually
+from tests.support.gateway import KEY
 from tests.support.gateway_process import WAIT, GatewayProcess
+from tests.support.openapi_cases import play
 from tests.support.outbox import Outbox
 from tests.support.own_database import OwnDatabase
 from tests.support.produce_proxy import ProduceProxy
@@ -275,3 +279,14 @@ def _slow(gateway: GatewayProcess, start: bytes) -> bytes:
                 break
             answer += part
         return answer
+
+
+@pytest.mark.long  # loads schemathesis; in memory test_openapi.py plays it
+def test_it_answers_as_its_document_says(bench: Bench, tmp_path: Path) -> None:
+    roles = ["send", "read", "operate"]
+    keys = json.dumps({"all": {"hash": hash_of(KEY), "roles": roles}})
+    with GatewayProcess(
+        bench.environment, tmp_path / "gateway.log", gateway_keys=keys, gateway_max_wait="1"
+    ) as gateway:
+        play(str(gateway.http.base_url))
+        assert "Traceback" not in gateway.log

@@ -21,8 +21,8 @@ from tests.support.service import Bench
 
 READER = "a-reading-key-of-forty-characters-for-te"
 PREFIX = "/before/oncepool"
-PAGES = ("/", "/requests", "/requests/dead%2F1", "/dead-letters", "/limits", "/schedules",
-         "/oddities", "/audit")  # fmt: skip
+PAGES = ("/", "/requests", "/requests/dead%2F1", "/dead-letters", "/dead-letters/{letter}",
+         "/limits", "/schedules", "/oddities", "/audit")  # fmt: skip
 _AXE = """async () => {
     const found = await axe.run();
     return [found.passes.length, found.violations
@@ -89,19 +89,28 @@ def test_an_operator_at_work(bench: Bench, browser: Any, tmp_path: Path) -> None
         PrefixProxy(gateway.address, PREFIX) as proxy,
     ):
         root = f"{proxy.origin}{PREFIX}/ui"
+        letters = bench.query(f"SELECT id FROM {bench.schema}.dead_letters")
+        pages = [path.format(letter=letters[0][0]) for path in PAGES]
         with reader(browser, root) as ops:
+            ops.open("/login")
+            found = complaints(ops)
             ops.log_in(KEY)
             retries_a_dead_one(ops, bench)
-            retries_all_that_match(ops, bench)
+            found += retries_all_that_match(ops, bench)
             cancels_a_running_one(ops, bench)
             pauses_a_schedule(ops, bench)
             pauses_what_refreshes(ops)
-            assert look_at_all(ops) == []
+            assert found + look_at_all(ops, pages) == []
             assert ops.said == []
         with reader(browser, root, "dark") as other:
+            other.open("/login")
+            found = complaints(other)
             other.log_in(READER)
-            assert look_at_all(other) == []
+            assert found + look_at_all(other, pages) == []
+            assert other.said == []
             changes_nothing(other)
+            assert other.open("/requests/nobody").status == 404
+            assert complaints(other) == []
     assert "Traceback" not in gateway.log
 
 
@@ -128,17 +137,22 @@ def retries_a_dead_one(ops: Reader, bench: Bench) -> None:
     assert bench.query(f"SELECT id FROM {bench.table}") == [("dead/1",)]
 
 
-def retries_all_that_match(ops: Reader, bench: Bench) -> None:
+def retries_all_that_match(ops: Reader, bench: Bench) -> list[str]:
+    """With the keyboard alone; what axe-core says of the pages that ask and tell."""
     page = ops.page
     ops.open("/requests?state=dead&type=eff*")
-    page.check("[name=all]")
-    page.click("button:has-text('Run again')")
+    page.press("[name=all]", "Space")
+    page.press("button:has-text('Run again')", "Enter")
+    page.wait_for_selector("[name=why]")
     assert "Run again: 1 entry (state dead, type eff*)?" in ops.text()
-    page.keyboard.press("Enter")  # in the field that asks why
+    found = complaints(ops)
+    page.press("[name=why]", "Enter")
     page.wait_for_selector("text=1 moved")
+    found += complaints(ops)
     eventually(lambda: len(bench.query(f"SELECT id FROM {bench.table}")) == 2, WAIT)
     ops.open("/audit")
     assert page.locator("tbody tr").count() == 2
+    return found
 
 
 def cancels_a_running_one(ops: Reader, bench: Bench) -> None:
@@ -154,6 +168,10 @@ def cancels_a_running_one(ops: Reader, bench: Bench) -> None:
     page.wait_for_selector("text=1 moved")
     status = bench.client.wait("long", WAIT)
     assert (status.state, "takes too long" in status.reason) == ("cancelled", True)
+    ops.open("/audit")
+    row = page.locator("tbody tr", has_text="takes too long").inner_text()
+    for words in ("long", "cancel", "running", "cancelled", "gateway:ops"):
+        assert words in row
 
 
 def pauses_a_schedule(ops: Reader, bench: Bench) -> None:
@@ -185,10 +203,10 @@ def pauses_what_refreshes(ops: Reader) -> None:
     page.wait_for_selector("text=as of")
 
 
-def look_at_all(who: Reader) -> list[str]:
-    """What axe-core says of all pages."""
+def look_at_all(who: Reader, pages: list[str]) -> list[str]:
+    """What axe-core says of these pages."""
     found = []
-    for path in PAGES:
+    for path in pages:
         assert who.open(path).status == 200, path
         found += complaints(who)
     return found

@@ -25,6 +25,7 @@ from tests.support.metrics import listed, scrape, shown
 from tests.support.outbox import Outbox
 from tests.support.promql import kinds_of
 from tests.support.proxy import Proxy, Wish, commit_after
+from tests.support.queries_asked import asked_in_vain
 from tests.support.relay_process import RelayProcess
 from tests.support.topic_reader import messages, request_id
 from tests.support.waiting import eventually
@@ -104,6 +105,10 @@ def test_a_killed_relay_has_sent_nothing_out_of_order_and_nothing_more_than_twic
         seen = 20 * len(STEPS)
         eventually(lambda: shown(one.port, "oncepool_outbox_rows", state="sent") == seen, 60)
         assert kinds_of(scrape(one.port)) == listed(ShownBy.RELAY)
+        # A sender without a row in a state shows none of its age.
+        assert {found.partition("{")[0] for found in asked_in_vain(scrape(one.port))} <= {
+            "oncepool_outbox_oldest_seconds"
+        }
         assert shown(one.port, "oncepool_outbox_rows", state="unsent") == 0
         assert shown(one.port, "oncepool_relay_up", service="outbox") == 1
 

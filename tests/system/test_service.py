@@ -15,6 +15,7 @@ from feedback.metrics.names import ShownBy
 from tests.support.metrics import check_with_promtool, listed, scrape, scraped, shown
 from tests.support.programs import ROOT
 from tests.support.promql import kinds_of
+from tests.support.queries_asked import asked_in_vain
 from tests.support.service import WAIT, Bench, Raw
 from tests.support.waiting import eventually
 
@@ -72,6 +73,15 @@ def test_every_end_has_its_name_and_the_neighbours_are_unharmed(bench: Bench) ->
     assert bench.instances[0].stop() == 0
 
 
+NOT_PLAYED = {
+    "oncepool_dead_letters_total{reason=conflict}",
+    "oncepool_intake_closed{reason=~database}",
+    "oncepool_intake_closed{reason=~workers}",
+    "oncepool_rebalances_total{event=lost}",
+}
+"""What the deployed queries ask for and nobody has done here."""
+
+
 def check_metrics(port: int, effects: int) -> None:
     """What a scrape says of all that."""
     ends = {(kind, *ENDS[kind]) for kind in ("raises", "rejects", "retries", "sleeps", "external")}
@@ -90,6 +100,7 @@ def check_metrics(port: int, effects: int) -> None:
     eventually(told, WAIT, lambda: scrape(port))
     assert kinds_of(scrape(port)) == listed(ShownBy.RUN)
     check_with_promtool(scrape(port))
+    assert asked_in_vain(scrape(port)) <= NOT_PLAYED
     done = {"type": "effect", "state": "done", "code": "ok"}
     assert shown(port, "oncepool_requests_total", **done) == effects
     for name in ("run", "wait", "done"):

@@ -142,6 +142,9 @@ def test_a_trace_goes_from_whoever_asks_to_the_last_follow_up(
     seen = Seen(ours + [json.loads(line) for line in file.read_text().splitlines()])
     pids = {"worker": worker, "gateway": gateway.process.pid, "relay": relay.process.pid}
     _check_orders(seen, orders, bench.topic, pids)
+    reserved = [line for line in instance.log.splitlines() if "reserved" in line]
+    for trace_id in orders.values():
+        assert any(f"trace_id={trace_id}" in line for line in reserved), instance.log
     _check_attributes(seen, orders["client"], bench)
     _check_views(seen, views)
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
@@ -18,21 +16,22 @@ from tests.support.metrics import check_with_promtool, of_all_programs
 from tests.support.promql import (
     OF_THE_TARGET,
     Query,
+    each_value,
     grouped_by,
     plain,
     queries_of_dashboard,
-    queries_of_rules,
     selectors,
     selects,
     series_of,
     shown_labels,
 )
-
-DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
-RULES_FILE = DEPLOY / "prometheus" / "oncepool.rules.yml"
-RULES: dict[str, Any] = yaml.safe_load(RULES_FILE.read_text())
-DASHBOARD: dict[str, Any] = json.loads((DEPLOY / "grafana" / "oncepool.json").read_text())
-QUERIES = [*queries_of_rules(RULES), *queries_of_dashboard(DASHBOARD)]
+from tests.support.queries_asked import (
+    DASHBOARD,
+    QUERIES,
+    RULES,
+    RULES_FILE,
+    asked_in_vain,
+)
 
 LABELS = {
     name: {*metric.labels, *(["le"] if name.endswith("_bucket") else [])}
@@ -86,27 +85,17 @@ def test_each_selects_something_of_what_busy_programs_show(query: Query) -> None
     """Values of labels, too: `reason="databas"` would never alarm anybody."""
     shown = series_of(exposition(of_all_programs()).decode())
     for selector in selectors(plain(query.expression)):
-        for one in _each_value(selector):
+        for one in each_value(selector):
             assert selects(one, shown), one
 
 
-def _each_value(selector: Any) -> list[Any]:
-    """A selector for each of the values that stand side by side in its conditions."""
-    found = [selector]
-    for place, matcher in enumerate(selector.matchers):
-        if matcher.operator == "=~" and "|" in matcher.value:
-            found = [
-                one._replace(
-                    matchers=(
-                        *one.matchers[:place],
-                        matcher._replace(value=value),
-                        *one.matchers[place + 1 :],
-                    )
-                )
-                for one in found
-                for value in matcher.value.split("|")
-            ]
-    return found
+def test_what_a_scrape_has_nothing_of_is_named() -> None:
+    whole = exposition(of_all_programs()).decode()
+    assert asked_in_vain(whole) == set()
+    assert asked_in_vain(whole.replace('what="dead_letter"', 'what="letter"')) == {
+        "oncepool_journal_rows{what=dead_letter}"
+    }
+    assert asked_in_vain("") == set(), "of another program's metrics nothing is said"
 
 
 def test_each_alert_says_what_is_wrong_and_what_to_do() -> None:

@@ -11,6 +11,7 @@ from feedback.journal.connections import Connection
 from feedback.operations import dead_letters, inspection, request_reads, request_search
 from feedback.operations.bounded import TookTooLong, bounded
 from feedback.operations.dead_letters import DeadLetterRef
+from feedback.operations.follow_ups import FollowUps, follow_ups_of
 from feedback.operations.inspection import NEWEST, LookedBack
 from feedback.operations.request_reads import Row
 from feedback.operations.request_search import Chosen, Found
@@ -41,6 +42,8 @@ MOST_LETTERS: Final = 1_000
 """Dead letters that are moved at once."""
 MOST_EVENTS: Final = 200
 """Runs of a request that failed, and moves of it, that are shown: the latest."""
+MOST_FOLLOW_UPS: Final = 50
+"""Requests that one asked for, of those that are shown with it."""
 
 
 class OverTime(NamedTuple):
@@ -76,8 +79,11 @@ class PageJournal(Protocol):
     async def named(self, ids: Sequence[str]) -> list[Chosen]:
         """Those of these ids that there are."""
 
-    async def request(self, id: str) -> Row | None:
-        """All of one, with its timeline, and `took_over`: those whose place it took, LookedBack."""
+    async def request(self, id: str, types: Sequence[str] | None = None) -> Row | None:
+        """All of one, with its timeline, what it took the place of, and who asked for what.
+
+        `took_over` is LookedBack, `follow_ups` FollowUps, of which those of `types` are shown.
+        """
 
     async def dead(self, filters: Mapping[str, Any], limit: int, *, deep: bool) -> list[Row]:
         """Dead letters without headers and payloads, the latest first.
@@ -173,7 +179,7 @@ class JournalPages:
 
         return await self._run(read)
 
-    async def request(self, id: str) -> Row | None:
+    async def request(self, id: str, types: Sequence[str] | None = None) -> Row | None:
         """As PageJournal has it."""
 
         def read(connection: Connection) -> Row | None:
@@ -181,8 +187,11 @@ class JournalPages:
                 row = request_reads.show_request(
                     connection, id, schema=self._schema, most=MOST_EVENTS
                 )
-            if row is None or row["reference"] is None:
-                return row and {**row, "took_over": None}
+            if row is None:
+                return None
+            row["follow_ups"] = self._follow_ups(connection, id, types)
+            if row["reference"] is None:
+                return {**row, "took_over": None}
             try:
                 took = inspection.superseded_by(
                     connection, id, row["created_at"], 50, schema=self._schema
@@ -192,6 +201,18 @@ class JournalPages:
             return {**row, "took_over": took}
 
         return await self._run(read)
+
+    def _follow_ups(
+        self, connection: Connection, id: str, types: Sequence[str] | None
+    ) -> FollowUps:
+        """An index has them, but of very many few may be of these types."""
+        try:
+            with bounded(connection, SEARCH):
+                return follow_ups_of(
+                    connection, id, MOST_FOLLOW_UPS, schema=self._schema, types=types
+                )
+        except TookTooLong:
+            return FollowUps(None, [], more=True)
 
     async def dead(self, filters: Mapping[str, Any], limit: int, *, deep: bool) -> list[Row]:
         """As PageJournal has it."""

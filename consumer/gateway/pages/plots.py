@@ -11,6 +11,8 @@ from typing import Any, ClassVar, Final, NamedTuple
 WIDTH, HEIGHT = 560, 140
 LEFT, RIGHT, TOP, BOTTOM = 52, 8, 8, 20
 MOST_LINES: Final = 5
+MOST_KINDS: Final = 3
+"""Types of which times are drawn: two lines each."""
 OTHERS: Final = "others"
 
 Values = Mapping[int, float]
@@ -127,7 +129,7 @@ def times(rows: Iterable[Mapping[str, Any]], what: str) -> list[Series]:
     known: defaultdict[str, int] = defaultdict(int)
     for row in found:
         known[row["type"]] += row["n"]
-    kinds = sorted(known, key=lambda kind: -known[kind])[:3]
+    kinds = sorted(known, key=lambda kind: -known[kind])[:MOST_KINDS]
     return [
         Series(
             f"{kind} {name}",
@@ -138,6 +140,17 @@ def times(rows: Iterable[Mapping[str, Any]], what: str) -> list[Series]:
         for number, kind in enumerate(kinds)
         for n, name in enumerate(("p50", "p95"))
     ]
+
+
+def latest_times(
+    rows: Iterable[Mapping[str, Any]],
+) -> dict[str, Mapping[str, Any]]:
+    """Of each type its last step in which any is known."""
+    latest: dict[str, Mapping[str, Any]] = {}
+    for row in rows:
+        if row["type"] not in latest or row["at"] > latest[row["type"]]["at"]:
+            latest[row["type"]] = row
+    return latest
 
 
 def _parts(series: Series, step: int) -> list[list[int]]:

@@ -62,7 +62,7 @@ async def requests(request: Request, who: VisitorHere) -> Response:
 async def one(request: Request, id: Name, who: VisitorHere) -> Response:
     """All of one."""
     named("the request id", id)
-    row = await journal_of(who).request(id)
+    row = await journal_of(who).request(id, who.types)
     at_work = [one for one in await _running(who) if one["request_id"] == id]
     status = None
     if row is None:

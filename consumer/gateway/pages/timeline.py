@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
+TRACEBACKS: Final = 20
+"""Runs whose tracebacks are shown, the latest: those of one request are often alike."""
 _EARLIEST = datetime.min.replace(tzinfo=UTC)
 
 
@@ -21,22 +23,22 @@ class TimelineEntry(NamedTuple):
     said: str = ""
     """In one line: by whom, and why."""
     error: str = ""
-    """An error with its traceback."""
+    traceback: str = ""
 
 
 def timeline(row: dict[str, Any], now: datetime) -> list[TimelineEntry]:
     """All that the journal knows of it, in the order of time; `row` is as show_request has it."""
     lines = [
-        TimelineEntry(
-            row["produced_at"], "sent by its producer" if row["partition"] >= 0 else "due"
-        ),
+        TimelineEntry(row["produced_at"], _came(row)),
         TimelineEntry(row["created_at"], "written into the journal"),
     ]
+    shown = {attempt["run"] for attempt in row["attempts"][-TRACEBACKS:]}
     for attempt in row["attempts"]:
         took = (attempt["ended_at"] - attempt["started_at"]).total_seconds()
         lines.append(
             TimelineEntry(attempt["ended_at"], "run failed", attempt["code"], attempt["run"],
-                          max(0.0, took), error=attempt["error"] or "")
+                          max(0.0, took), error=attempt["error"] or "",
+                          traceback=(attempt["traceback"] or "") if attempt["run"] in shown else "")
         )  # fmt: skip
     for move in row["transitions"]:
         said = f"by {move['who']}" + (f": {move['why']}" if move["why"] else "")
@@ -46,6 +48,12 @@ def timeline(row: dict[str, Any], now: datetime) -> list[TimelineEntry]:
         )  # fmt: skip
     lines.append(_now(row, now))
     return sorted(lines, key=lambda line: line.at or _EARLIEST)
+
+
+def _came(row: dict[str, Any]) -> str:
+    if row["partition"] >= 0:
+        return "sent by its producer"
+    return "asked for by another request" if row["topic"] else "due by its schedule"
 
 
 def _now(row: dict[str, Any], now: datetime) -> TimelineEntry:

@@ -110,7 +110,7 @@ RETURNING id, request_id, reason, headers
 -- name: dead_requests
 SELECT 'request' AS kind, id, type, code, attempt, run, used, crashes, resends, effect,
        fingerprint, own_fingerprint, status_ttl, error, reason, key, reference, coalesce_key,
-       topic, partition, kafka_offset, produced_at, created_at, finished_at, headers, payload,
+       asked_by, topic, partition, kafka_offset, produced_at, created_at, finished_at, headers, payload,
        coalesce((SELECT jsonb_agg(to_jsonb(a) - 'request_id' ORDER BY a.run)
                  FROM {schema}.attempts a WHERE a.request_id = r.id), '[]') AS attempts
 FROM {schema}.requests r WHERE id = ANY (%s) AND state = 'dead' ORDER BY id
@@ -126,20 +126,20 @@ ON CONFLICT DO NOTHING
 WITH made AS (
     INSERT INTO {schema}.requests (id, type, state, code, attempt, run, used, crashes, resends,
         effect, fingerprint, own_fingerprint, status_ttl, error, reason, key, reference,
-        coalesce_key, topic, partition, kafka_offset, produced_at, created_at, finished_at,
+        coalesce_key, asked_by, topic, partition, kafka_offset, produced_at, created_at, finished_at,
         headers, payload)
     VALUES (%(id)s, %(type)s, 'dead', %(code)s, %(attempt)s, %(run)s, %(used)s, %(crashes)s,
         %(resends)s, %(effect)s, %(fingerprint)s, %(own_fingerprint)s, %(status_ttl)s, %(error)s,
         %(reason)s, %(key)s, coalesce(%(reference)s, %(coalesce_key)s), %(coalesce_key)s,
-        %(topic)s, %(partition)s, %(kafka_offset)s, %(produced_at)s, %(created_at)s, %(finished_at)s, %(headers)s::jsonb,
+        %(asked_by)s, %(topic)s, %(partition)s, %(kafka_offset)s, %(produced_at)s, %(created_at)s, %(finished_at)s, %(headers)s::jsonb,
         %(payload)s)
     ON CONFLICT (id) DO NOTHING
     RETURNING id
 ), kept AS (
-    INSERT INTO {schema}.attempts (request_id, run, code, error, started_at, ended_at)
-    SELECT m.id, a.run, a.code, a.error, a.started_at, a.ended_at
+    INSERT INTO {schema}.attempts (request_id, run, code, error, started_at, ended_at, traceback)
+    SELECT m.id, a.run, a.code, a.error, a.started_at, a.ended_at, a.traceback
     FROM made m, jsonb_to_recordset(%(attempts)s::jsonb)
-        AS a(run int, code text, error text, started_at timestamptz, ended_at timestamptz)
+        AS a(run int, code text, error text, started_at timestamptz, ended_at timestamptz, traceback text)
     ON CONFLICT (request_id, run) DO NOTHING
 )
 SELECT id FROM made

@@ -1,4 +1,4 @@
--- What operators change beside requests: feedback/operations/operator_changes.py. What stands in the
+-- What operators change beside rows of requests: feedback/operations/operator_changes.py. What stands in the
 -- journal itself is noted by the statement that changes it, in its own file.
 
 -- name: note_changes
@@ -6,6 +6,13 @@ INSERT INTO {schema}.operator_changes (what, name, type, action, detail, who, wh
 SELECT what, name, type, action, detail, %(who)s, %(why)s
 FROM unnest(%(whats)s::text[], %(names)s::text[], %(types)s::text[], %(actions)s::text[],
             %(details)s::text[]) AS u(what, name, type, action, detail)
+
+-- name: note_ended
+-- Of requests that ran; they are where they are by now.
+INSERT INTO {schema}.transitions (run, request_id, action, from_state, to_state, who, why)
+SELECT run, id, 'cancel', 'running', state, %(who)s, %(why)s
+FROM unnest(%(ids)s::text[], %(runs)s::int[], %(states)s::text[]) AS u(id, run, state)
+ORDER BY id
 
 -- name: latest_changes
 -- What operators did, moves of requests among it; of each table the newest by its primary key, or who sees

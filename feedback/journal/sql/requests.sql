@@ -16,7 +16,7 @@ FROM {schema}.requests WHERE id = %s
 
 -- name: show_attempts
 SELECT * FROM (
-    SELECT run, code, error, started_at, ended_at
+    SELECT run, code, error, started_at, ended_at, traceback
     FROM {schema}.attempts WHERE request_id = %s ORDER BY run DESC LIMIT %s
 ) latest ORDER BY run
 
@@ -41,3 +41,15 @@ SELECT u.id, greatest(
     (SELECT at FROM {schema}.transitions t
      WHERE t.request_id = u.id AND t.run <= u.run ORDER BY t.id DESC LIMIT 1)
 ) FROM unnest(%(ids)s::text[], %(runs)s::int[]) AS u(id, run)
+
+-- name: asked_by
+-- For feedback/operations/follow_ups.py. `types`: as in inspection.sql.
+SELECT r.asked_by AS id, a.type, a.state, a.code
+FROM {schema}.requests r LEFT JOIN {schema}.requests a ON a.id = r.asked_by
+WHERE r.id = %(id)s AND r.asked_by IS NOT NULL
+  AND (%(types)s::text[] IS NULL OR a.type LIKE ANY (%(types)s))
+
+-- name: asked_for
+SELECT id, type, state, code FROM {schema}.requests
+WHERE asked_by = %(id)s AND (%(types)s::text[] IS NULL OR type LIKE ANY (%(types)s))
+ORDER BY id LIMIT %(limit)s

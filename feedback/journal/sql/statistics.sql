@@ -12,7 +12,12 @@ FROM {schema}.requests WHERE state = 'waiting' GROUP BY type ORDER BY type
 -- name: open_questions
 SELECT (SELECT count(*) FROM {schema}.requests WHERE state = 'dead')::bigint AS dead,
        (SELECT count(*) FROM {schema}.requests WHERE state = 'in_doubt')::bigint AS in_doubt,
-       (SELECT count(*) FROM {schema}.dead_letters WHERE retried_at IS NULL)::bigint AS messages
+       (SELECT count(*) FROM {schema}.dead_letters WHERE retried_at IS NULL)::bigint AS messages,
+       (SELECT greatest(0, extract(epoch FROM now() - min(at)))::float8 FROM (
+           SELECT min({nearest created_at}) FROM {schema}.requests WHERE state = 'running'
+           UNION ALL
+           SELECT min({nearest created_at}) FROM {schema}.requests WHERE state = 'in_doubt'
+       ) AS open_ones (at) HAVING min(at) IS NOT NULL) AS oldest_open
 
 -- name: open_rows
 -- Each part ends at a bound, so that a look costs the same however many rows there are, and none hides

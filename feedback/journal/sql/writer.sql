@@ -75,17 +75,17 @@ WHERE r.ctid = ANY (ARRAY(
 -- name: insert_missing_row
 INSERT INTO {schema}.requests (
     id, type, state, code, attempt, run, key, payload, headers, topic, partition, kafka_offset,
-    produced_at, effect, not_before, due_at
+    produced_at, effect, not_before, due_at, asked_by
 ) VALUES (
     %(id)s, %(type)s, %(state)s, %(code)s, %(attempt)s, %(run)s, %(key)s, %(payload)s,
     %(headers)s, %(topic)s, %(partition)s, %(kafka_offset)s, %(produced_at)s, %(effect)s,
-    %(not_before)s, %(due_at)s
+    %(not_before)s, %(due_at)s, %(asked_by)s
 )
 ON CONFLICT (id) DO NOTHING
 
 -- name: add_attempt
-INSERT INTO {schema}.attempts (request_id, run, code, error, started_at, ended_at)
-VALUES (%s, %s, %s, %s, %s, %s)
+INSERT INTO {schema}.attempts (request_id, run, code, error, started_at, ended_at, traceback)
+VALUES (%s, %s, %s, %s, %s, %s, %s)
 ON CONFLICT DO NOTHING
 
 -- name: lock_rows

@@ -392,13 +392,13 @@ def fill(journal: Journal, letter: Callable[..., int]) -> None:
     letter(None, headers=None, payload=None, key=None, reason="conflict")
     journal.put(
         "r", fingerprint=b"\1" * 16, key=b"\xff", reference="o", status_ttl=5,
-        own_fingerprint=True, coalesce_key="o", reason="later", not_before=None,
+        own_fingerprint=True, coalesce_key="o", reason="later", not_before=None, asked_by="first",
         headers='[["ce_replyto", "Yw=="]]',
     )  # fmt: skip
     for run in (1, 2, 3):
         journal.insert(
             "attempts", request_id="r", run=run, code="timeout", error="slow", started_at=AT,
-            ended_at=AT,
+            ended_at=AT, traceback="in pay",
         )  # fmt: skip
 
 

@@ -13,7 +13,11 @@ from feedback.operations import inspection
 from feedback.operations.bounded import TookTooLong, bounded
 from feedback.operations.dead_letters import list_dead, list_dead_heads
 from feedback.operations.inspection import LookedBack, OffsetsAsked
-from feedback.operations.operator_changes import OperatorChange, note_changes
+from feedback.operations.operator_changes import (
+    OperatorChange,
+    note_changes,
+    note_ended,
+)
 from feedback.operations.request_actions import By
 from feedback.operations.request_reads import list_requests
 from feedback.operations.request_search import Chosen, Found, search, select_named, select_some
@@ -174,6 +178,15 @@ def test_what_is_odd(journal: Journal) -> None:
     assert [r["name"] for r in inspection.latest_changes(c, 9, types=["pay*"], **given)] == [
         "payment.create", "first",
     ]  # fmt: skip
+    note_ended(c, [{"id": "first", "run": 2, "from_state": "running", "state": "cancelled"},
+                   {"id": "often", "run": 9, "from_state": "waiting", "state": "cancelled"}],
+               By("cat", "hangs"), **given)  # fmt: skip
+    [newest, before] = inspection.latest_changes(c, 2, **given)
+    names = ("what", "name", "action", "from_state", "to_state", "who", "why")
+    assert [newest[one] for one in names] == [
+        "request", "first", "cancel", "running", "cancelled", "cat", "hangs",
+    ]  # fmt: skip
+    assert before["what"] == "limits"
     [ended] = inspection.ended_over_time(c, 60, 60, **given)
     assert (ended["type"], ended["done"]) == ("t", 60)
     first = ago(minutes=60).replace(second=0, microsecond=0)
@@ -287,15 +300,18 @@ def rows_read(plan: Any) -> int:
 def test_the_latest_dead_letters_are_found_by_their_time(
     journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    now = datetime.now(UTC)  # of both: to write the first may take a while
     journal.run(
         "INSERT INTO {s}.requests (id, type, state, code, effect, topic, partition, kafka_offset,"
         " produced_at, finished_at) SELECT 'r' || n, 't', 'dead', 'timeout', 'none', 't', 0, n,"
-        " now(), now() - n * interval '1 s' FROM generate_series(1, 20000) n"
+        " now(), %s - n * interval '1 s' FROM generate_series(1, 20000) n",
+        now,
     )
     journal.run(
         "INSERT INTO {s}.dead_letters (reason, topic, partition, kafka_offset, produced_at, at)"
-        " SELECT 'malformed', 't', 0, n, now(), now() - n * interval '1 s' - interval '0.5 s'"
-        " FROM generate_series(1, 20000) n"
+        " SELECT 'malformed', 't', 0, n, now(), %s - n * interval '1 s' - interval '0.5 s'"
+        " FROM generate_series(1, 20000) n",
+        now,
     )
     journal.run(
         "INSERT INTO {s}.transitions (run, request_id, action, from_state, to_state, who)"

@@ -49,7 +49,8 @@ def test_what_waits_by_type_with_its_age_and_how_late_it_is(journal: Journal) ->
 def test_what_somebody_has_to_look_at(journal: Journal) -> None:
     for n in range(3):
         journal.put(f"dead-{n}", "dead")
-    journal.put("doubt", "in_doubt", effect="external")
+    journal.put("doubt", "in_doubt", effect="external", created_at=ago(minutes=9))
+    journal.put("called", "running", effect="external", created_at=ago(minutes=3))
     place = {"produced_at": NOW, "partition": 0, "topic": "t", "reason": "malformed"}
     journal.insert("dead_letters", kafka_offset=1, **place)
     journal.insert("dead_letters", kafka_offset=2, retried_at=NOW, **place)
@@ -57,6 +58,9 @@ def test_what_somebody_has_to_look_at(journal: Journal) -> None:
     found = look(journal)
 
     assert (found.dead, found.in_doubt, found.messages) == (3, 1, 1)
+    assert 540 <= (found.oldest_open or 0) < 700
+    journal.run("DELETE FROM {s}.requests WHERE state = 'in_doubt'")
+    assert 180 <= (look(journal).oldest_open or 0) < 340
 
 
 def test_what_ended_by_type_and_how_fast(journal: Journal) -> None:

@@ -90,6 +90,9 @@ def test_a_failure_is_a_warning_with_its_traceback(
     assert second["request_id"] == "d"
     (row,) = bench.query(f"SELECT error FROM {bench.schema}.requests WHERE id = 'b'")
     assert row[0].endswith("in pay)"), "the place is the handler's, not the driver's"
+    [(kept,)] = bench.query(f"SELECT traceback FROM {bench.schema}.attempts WHERE request_id = 'b'")
+    assert 'tx.execute("SELECT 1/0")' in kept
+    assert kept.endswith("DivisionByZero: division by zero")
     assert tracker.heard == [("b", "division by zero"), ("d", "boom")]
     assert len(logged(lines, "on_error failed")) == 2
 

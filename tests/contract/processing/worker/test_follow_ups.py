@@ -22,6 +22,8 @@ def test_follow_ups_stand_and_fall_with_their_request(
         "a": ("done", "ok"), "bad": ("failed", "handler_error"),
         first: ("waiting", "follow_up"), "named": ("waiting", "follow_up"),
     }  # fmt: skip
+    asked = queue.query(f"SELECT id FROM {queue.schema}.requests WHERE asked_by = 'a' ORDER BY id")
+    assert asked == sorted([(first,), ("named",)])
     assert queue.told(first)["state"] == "waiting"
     assert queue.row("named")["due_at"] == datetime(2035, 1, 1, tzinfo=UTC)
     queue.run(queue.record("c", "order", {}))

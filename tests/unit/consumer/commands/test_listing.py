@@ -10,7 +10,7 @@ from rich.console import Console
 
 from consumer.commands import output
 from consumer.commands.listing import fitted, whole
-from consumer.commands.requests import COLUMNS, WHERE_ANY, print_request
+from consumer.commands.requests import ATTEMPTS, COLUMNS, WHERE_ANY, print_request
 from consumer.commands.status_output import print_statuses
 
 ID = str(uuid4())
@@ -108,3 +108,18 @@ def test_a_request_is_shown_whose_headers_nobody_can_read(
 ) -> None:
     print_request({"id": ID, "headers": headers, "attempts": [], "transitions": []})
     assert ID in capsys.readouterr().out
+
+
+def test_a_request_is_shown_with_the_traceback_of_its_last_failure(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    runs = [{**dict.fromkeys(ATTEMPTS), "run": n, "traceback": text}
+            for n, text in ((1, "first"), (2, "in pay\nValueError: no"), (3, None))]  # fmt: skip
+    asked = [{"id": "ship", "type": "a", "state": "waiting", "code": "follow_up"}]
+    print_request({"id": ID, "headers": None, "attempts": runs, "transitions": [],
+                   "asked_by": "order", "follow_ups": asked})  # fmt: skip
+    out = capsys.readouterr().out
+    assert "in pay\nValueError: no" in out
+    assert "first" not in out
+    assert "order" in out
+    assert "ship" in out

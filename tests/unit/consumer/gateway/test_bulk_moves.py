@@ -13,7 +13,7 @@ from consumer.admin.journal import JournalUnreachable
 from consumer.admin.move_outcome import MoveOutcome
 from consumer.admin.moving import Ending
 from consumer.config.settings import Settings
-from consumer.gateway import bulk_moves, running_ends
+from consumer.gateway import bulk_moves, ended_runs, running_ends
 from consumer.gateway.bulk_moves import JournalBulkMover
 from feedback.operations.explanations import Refusal
 from feedback.operations.request_actions import AT_ONCE, By
@@ -77,6 +77,33 @@ def test_of_what_ended_before_it_broke_off_more_is_known(monkeypatch: pytest.Mon
     outcome = asyncio.run(mover.move("cancel", ["r0", "r1", "r2"], By("ann"), Ending(1)))
     assert (outcome.rows, outcome.refused) == ([{"id": "r1"}], [done])
     assert (outcome.problem, outcome.unsure) == ("away", ["r2"])
+
+
+def test_who_ended_what_ran_is_kept_once_it_has_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [
+        {"id": "r1", "from_state": "running", "state": "cancelled", "run": 2},
+        {"id": "r2", "from_state": "waiting", "state": "cancelled", "run": 3},
+    ]
+    monkeypatch.setattr(bulk_moves, "end_running", lambda *_, **__: Cancelled(rows))
+    noted: list[Any] = []
+    monkeypatch.setattr(ended_runs, "note_ended", lambda *given, **_: noted.append(given[1:]))
+
+    class Threads(FakeThreads):
+        async def run(self, work: Any, timeout: float, *, again: bool = False) -> Any:
+            if not self.answers:
+                return work(None)
+            return await super().run(work, timeout, again=again)
+
+    def cancel(*answers: Any) -> MoveOutcome:
+        refused = [Refusal(one, "running", "is running right now") for one in ("r1", "r2")]
+        threads = Threads(([], refused), *answers)
+        mover = JournalBulkMover(Settings(), threads)  # type: ignore[arg-type]
+        return asyncio.run(mover.move("cancel", ["r1", "r2"], By("ann"), Ending(5)))
+
+    assert cancel().rows == rows
+    assert noted == [(rows[:1], By("ann"))]
+    away = cancel(JournalUnreachable("away"))
+    assert (away.rows, away.problem) == (rows, ""), "they have ended all the same"
 
 
 def test_redis_goes_after_some_were_withdrawn(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,49 +2,36 @@
 
 from __future__ import annotations
 
-import re
-import shlex
-import subprocess
-import sys
-from pathlib import Path
-
 import jsonschema
 import pytest
 
 from consumer.gateway.problems import TITLES
 from tests.support.gateway import GatewayBench
-
-ROOT = Path(__file__).parents[4]
+from tests.support.openapi_cases import play
 
 bench = GatewayBench()
 
 
 @pytest.mark.long  # loads schemathesis
 def test_what_it_answers_is_what_it_says() -> None:
-    """In a process of its own: what loads schemathesis and makes its cases pays dearly for it."""
-    ran = subprocess.run(
-        [
-            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"),
-            *(
-                "-o",
-                "addopts=--import-mode=importlib",
-                Path(__file__).with_name("openapi_cases.py"),
-            ),
-        ],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert ran.returncode == 0, ran.stdout + ran.stderr
-    assert re.search(r"^\d\d passed", ran.stdout, re.MULTILINE), ran.stdout
+    play()
 
 
 def test_the_document_has_what_the_contract_names() -> None:
     made = bench.app.openapi()
     send = made["paths"]["/requests/{type}"]["post"]
     assert {"200", "202", "400", "409", "422", "503"} <= send["responses"].keys()
-    assert "Location" in send["responses"]["202"]["headers"]
+    headers = {code: answer["headers"] for code, answer in send["responses"].items()}
+    assert headers["202"].keys() == {"Location", "Preference-Applied", "Retry-After"}
+    assert "Location" in headers["200"]
+    for code in ("409", "429", "503"):
+        assert headers[code]["Retry-After"]["required"]
+    assert headers["401"]["WWW-Authenticate"]["required"]
+    cancel = made["paths"]["/requests/{id}/cancel"]["post"]["responses"]
+    assert cancel["504"]["headers"]["Retry-After"]["required"]
+    assert cancel["409"]["headers"] == {}, (
+        "of a state that does not allow it nobody knows when it will"
+    )
     for path, method in (
         ("/requests/{id}", "get"),
         ("/requests/{id}/retry", "post"),
@@ -76,22 +63,3 @@ def test_its_examples_are_what_its_schemas_say() -> None:
 @pytest.mark.parametrize("code", TITLES)
 def test_each_problem_has_a_title(code: str) -> None:
     assert TITLES[code]
-
-
-def test_the_page_shows_calls_that_there_are() -> None:
-    """Each curl command of docs/gateway.md, against the document."""
-    page = (ROOT / "docs" / "gateway.md").read_text().replace("\\\n", " ")
-    commands = [line for line in page.splitlines() if line.startswith("curl ")]
-    assert len(commands) >= 12
-    paths = bench.app.openapi()["paths"]
-    for command in commands:
-        words = shlex.split(command, comments=True)
-        url = next(word for word in words if word.startswith("http://"))
-        path = url.removeprefix("http://127.0.0.1:8080").partition("?")[0]
-        method = "post" if "POST" in words or "-d" in words else "get"
-        matching = [
-            known
-            for known in paths
-            if re.fullmatch(re.sub(r"\{\w+\}", "[^/]+", known), path) and method in paths[known]
-        ]
-        assert matching, command

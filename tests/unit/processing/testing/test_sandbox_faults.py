@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pytest
 
+from feedback.status.status import Status, StatusWrite
 from processing import App, Done, Message, NotDone, RawMessage, Request, Unknown
 from processing.testing import KitError, Sandbox, kill_worker
 
@@ -116,6 +117,36 @@ def test_what_kills_each_worker_that_reads_it_comes_to_an_end(sandbox: Sandbox) 
     assert stands(sandbox, "o") == ("dead", "worker_died")
     assert entered == ["fingerprint"] * 2 + ["decoder"] * 2
     assert [letter["reason"] for letter in sandbox.dead_letters] == ["malformed"]
+
+
+def test_an_answer_comes_twice_and_late(monkeypatch: pytest.MonkeyPatch) -> None:
+    other = App()
+
+    @other.handler("flaky", retries=1)
+    def flaky(payload: Any, request: Request[Any]) -> str:
+        if request.attempt == 1:
+            raise ValueError("not yet")
+        return "paid"
+
+    with Sandbox(other) as inner:
+        inner.answer_twice(flaky)
+        told: list[str] = []
+        write = inner.statuses.write
+
+        def watched(writes: Sequence[StatusWrite]) -> None:
+            told.extend(Status.decode(one.value).state for one in writes)
+            write(writes)
+
+        monkeypatch.setattr(inner.statuses, "write", watched)
+        inner.client.submit("flaky", {}, request_id="f")
+        inner.advance(60)
+        assert [one for one in told if one != "accepted"] == [
+            "waiting",
+            "waiting",
+            "done",
+            "waiting",
+        ]
+        assert stands(inner, "f") == ("done", "ok"), "what comes late changes nothing"
 
 
 def test_a_fault_that_cannot_be_is_refused(sandbox: Sandbox) -> None:

@@ -25,6 +25,7 @@ def test_a_time_of_its_own_is_told_from_none_also_where_it_is_over(
     )
     due = None if seconds is None else NOW + timedelta(seconds=seconds)
     row = follow_up_row(asks, FollowUp("f", "type", b"{}", b"f", due), NOW)
+    assert row.asked_by == "a"
     assert row.not_before is not None
     assert (row.not_before > row.produced_at) == own
     assert row.not_before - NOW <= timedelta(seconds=max(seconds or 0, 0), microseconds=1)

@@ -15,9 +15,12 @@ import pytest
 from consumer.admin.lag import UnfinishedOffsets
 from consumer.config.settings import Settings
 from consumer.gateway.operators import JournalOperator
+from consumer.gateway.pages import journal_pages
 from consumer.gateway.pages.journal_pages import DEEP_ODD, ODD, JournalPages, PageJournal
 from consumer.gateway.schedules import JournalSchedules
 from feedback.journal.queries import query
+from feedback.operations.bounded import TookTooLong
+from feedback.operations.follow_ups import FollowUps
 from feedback.operations.inspection import OffsetsAsked
 from tests.support.pages import request_row
 from tests.support.visitors import made
@@ -33,6 +36,7 @@ CALLS: list[tuple[str, tuple[Any, ...], dict[str, Any]]] = [
     ("chosen", ({"state": "dead"},), {}),
     ("named", (["r1"],), {}),
     ("request", ("r1",), {}),
+    ("request", ("r1", ["a.*"]), {}),
     ("dead", ({"search": "x"}, 10), {"deep": False}),
     ("dead", ({"search": "x"}, 10), {"deep": True}),
     ("chosen_dead", ({"search": "x"},), {}),
@@ -114,6 +118,19 @@ def test_each_question_of_a_page_has_an_end(
     name: str, given: tuple[Any, ...], more: dict[str, Any]
 ) -> None:
     assert watched(journal, name, *given, **more).unbounded == []
+
+
+def test_a_request_is_shown_though_its_follow_ups_take_too_long(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def slow(*_: Any, **__: Any) -> Any:
+        raise TookTooLong("too many rows")
+
+    monkeypatch.setattr(journal_pages, "follow_ups_of", slow)
+    pages = journal(AtOnce(WatchedConnection()))
+    row = asyncio.run(pages.request("r1"))
+    assert row is not None
+    assert row["follow_ups"] == FollowUps(None, [], more=True)
 
 
 def test_lists_beside_them_have_an_end() -> None:

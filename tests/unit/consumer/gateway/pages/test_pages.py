@@ -13,10 +13,11 @@ from feedback.contract.states import State
 from feedback.operations.dead_letter_actions import DEAD_LETTER
 from feedback.operations.dead_letters import DeadLetterRef
 from feedback.operations.explanations import Refusal
+from feedback.operations.follow_ups import FollowUps
 from feedback.operations.request_actions import By
 from feedback.operations.statistics import Figures
 from processing.cluster.limits import Setting
-from tests.support.pages import NASTY, TRACE, fields, fields_of, token
+from tests.support.pages import NASTY, TRACE, fields, fields_of, instance, token
 from tests.support.visitors import PAGES, SOME, keyed, log_in, made
 
 
@@ -53,6 +54,37 @@ def test_the_overview_counts_each_request_once() -> None:
         assert "worker" in page
 
     made().run(scenario)
+
+
+def test_the_overview_shows_the_times_of_the_types_that_are_asked_for() -> None:
+    bench = made()
+    times = bench.services.over_time.times
+    now = int(times[0]["at"])
+    times += [
+        {"at": now, "type": f"t{n}", "n": n, "wait": [0.02, 0.04], "run": [0.3, 7.0]}
+        for n in range(1, 5)
+    ]
+    assert bench.services.found.journal is not None
+    [row] = bench.services.found.journal.types
+    bench.services.found.journal = Figures([row, row | {"type": "t1"}], 0, 1, 0, 7200.0)
+    bench.services.found.instances = [instance(running_requests=[])]
+
+    async def scenario(http: httpx.AsyncClient) -> None:
+        page = (await http.get("/ui/")).text
+        assert "3 of 5 types" in page
+        assert "t1 p95" not in page, "of the types those are drawn of which most ran"
+        assert '<td class="n">20 ms, 40 ms</td><td class="n">300 ms, 7.0 s</td>' in page
+        assert "oldest unfinished</dt><dd>2 h<" in page
+        page = (await http.get("/ui/?type=t1*&last=15")).text
+        assert "t1 p95" in page
+        assert "a.b p95" not in page
+        assert "of which most" not in page
+        assert 'value="t1*"' in page
+        assert page.count("requests?type=") == 1, "the table, too"
+        for wrong in ("type=%00", f"type={'x' * 201}", "last=7", "last=x"):
+            assert (await http.get(f"/ui/?{wrong}")).status_code == 400, wrong
+
+    bench.run(scenario)
 
 
 def test_the_all_clear_is_given_to_whom_the_journal_is_counted_for() -> None:
@@ -107,6 +139,8 @@ def test_a_request_shows_all_that_is_known_and_hides_what_is_secret() -> None:
         for text in (
             "ValueError",
             "took too long",
+            "<summary>Traceback</summary>",
+            "line 7, in pay",
             "by gateway:ops: again",
             "requests / 0 / 17",
             "2 copies were answered",
@@ -127,6 +161,37 @@ def test_a_request_shows_all_that_is_known_and_hides_what_is_secret() -> None:
         assert "worker 7 of one" in at_work.text
         bench.say("quick", State.DONE)
         assert "done" in (await http.get("/ui/requests/quick")).text
+
+    bench.run(scenario)
+
+
+def test_a_request_leads_to_who_asked_for_it_and_to_what_it_asked_for() -> None:
+    bench = keyed()
+    first, second = bench.pages_journal.rows
+    asked = [{"id": "f/1", "type": "a.f", "state": "waiting", "code": "follow_up"}]
+    first["follow_ups"] = FollowUps({"id": "order", "type": "a.o", "state": "done"}, asked, True)
+    first |= {"partition": -1}
+    second |= {
+        "partition": -1,
+        "topic": "",
+        "follow_ups": FollowUps({"id": "o2", "state": None}, []),
+    }
+
+    async def scenario(http: httpx.AsyncClient) -> None:
+        await log_in(http, SOME)
+        page = (await http.get("/ui/requests/r1")).text
+        assert bench.pages_journal.asked[-1] == ("request", "r1", ["a.*"])
+        for text in (
+            '/ui/requests/f%2F1">f/1</a>',
+            '/ui/requests/order">order</a>',
+            "and more",
+            "none: another request asked for it",
+            "asked for by another request",
+        ):
+            assert text in page, text
+        page = (await http.get(f"/ui/requests/{in_path(NASTY)}")).text
+        for text in ("o2 <span", "has forgotten it", "none: a schedule asked", "due by its"):
+            assert text in page, text
 
     bench.run(scenario)
 

@@ -17,7 +17,7 @@ from consumer.commands.options import DATABASE, KAFKA, REDIS, JsonOption, past, 
 from consumer.commands.output import counted, fail, print_json, print_table, warn
 from consumer.config.settings import Settings
 from feedback.journal.connections import Connection, database_now
-from feedback.operations.prune import TABLES, pages, prunable
+from feedback.operations.prune import SHARE, TABLES, pages, prunable
 from feedback.operations.prune import prune as prune_journal
 
 app = typer.Typer()
@@ -42,12 +42,23 @@ DryRunOption = Annotated[
     bool,
     typer.Option("--dry-run", envvar="ONCEPOOL_PRUNE_DRY_RUN", help="Only count; delete nothing."),
 ]
+ShareOption = Annotated[
+    int,
+    typer.Option(
+        envvar="ONCEPOOL_PRUNE_SHARE",
+        metavar="PERCENT",
+        min=1,
+        max=100,
+        help="Of its time that it deletes; it pauses for the rest. 100: it does not.",
+    ),
+]
 # Without a twin in the environment: a forgotten variable must not have requests run twice.
 ForceOption = Annotated[
     bool,
     typer.Option("--force", help="Also where a request that is sent again would run twice."),
 ]
 
+_PERCENT = round(100 * SHARE)
 _STAY = (
     "Statuses of deleted requests may stand in Redis until their time to live is over (an hour,"
     " or their type's status_ttl): until then, who uses an id anew may be told what became of it"
@@ -63,6 +74,7 @@ def prune(
     older_than: OlderThanOption,
     resend_window: WindowOption = "1d",
     dry_run: DryRunOption = False,
+    share: ShareOption = _PERCENT,
     force: ForceOption = False,
     yes: YesOption = False,
     json: JsonOption = False,
@@ -79,19 +91,20 @@ def prune(
         now = database_now(connection)
         before = past("--older-than", older_than, now)
         warnings = _warned(settings, now - before, window, unasked=dry_run or force)
-        rows = prunable(connection, before, schema=schema)
-        if not dry_run and any(rows.values()):
-            when = before.isoformat(sep=" ", timespec="minutes")
-            confirm(
-                f"delete {counted(rows['requests'], 'request')} that ended before {when}?", yes=yes
-            )
+        # To count takes a look at every row: that is for who is asked.
+        rows = {} if yes and not dry_run else prunable(connection, before, schema=schema)
+        if not dry_run and (yes or any(rows.values())):
+            if not yes:
+                when = before.isoformat(sep=" ", timespec="minutes")
+                what = counted(rows["requests"], "request")
+                confirm(f"delete {what} that ended before {when}?", yes=False)
 
             def told(problem: str) -> None:
                 warnings.append(problem)
                 warn(problem)
 
             with StatusPublisher(settings, told, otherwise=_STAY) as statuses:
-                rows = _prune(connection, before, schema, statuses)
+                rows = _prune(connection, before, schema, share / 100, statuses)
     if json:
         print_json(
             {
@@ -120,7 +133,7 @@ def _warned(settings: Settings, age: timedelta, window: timedelta, *, unasked: b
 
 
 def _prune(
-    connection: Connection, before: datetime, schema: str, statuses: StatusPublisher
+    connection: Connection, before: datetime, schema: str, share: float, statuses: StatusPublisher
 ) -> dict[str, int]:
     from rich.console import Console
     from rich.progress import Progress
@@ -131,7 +144,7 @@ def _prune(
         console=Console(stderr=True), transient=True, disable=not sys.stderr.isatty()
     ) as bar:
         task = bar.add_task("pruning", total=total)
-        for step in prune_journal(connection, before, schema=schema):
+        for step in prune_journal(connection, before, schema=schema, share=share):
             if step.ids:
                 statuses.drop(step.ids, step.at)
             deleted.update(step.deleted)

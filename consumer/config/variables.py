@@ -54,6 +54,7 @@ OTHER_VARIABLES = {
     "ONCEPOOL_PRUNE_OLDER_THAN": "prune --older-than",
     "ONCEPOOL_PRUNE_RESEND_WINDOW": "prune --resend-window",
     "ONCEPOOL_PRUNE_DRY_RUN": "prune --dry-run",
+    "ONCEPOOL_PRUNE_SHARE": "prune --share",
     "ONCEPOOL_WHO": "--who of every command that moves requests",
     "ONCEPOOL_WHY": "--why of every command that moves requests",
     "ONCEPOOL_YES": "--yes of every command that asks",

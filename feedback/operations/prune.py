@@ -1,8 +1,9 @@
 """Forgets what ended long ago, in small steps that disturb nobody.
 
 Each step deletes within a range of a table's pages, in a transaction of its own, and a pause
-follows. What waits, runs, is in doubt or dead stays whatever its age. An id whose row is gone is
-new again, so the retention has to be longer than anybody may send a request again.
+follows that is some times as long. What waits, runs, is in doubt or dead stays whatever its age.
+An id whose row is gone is new again, so the retention has to be longer than anybody may send a
+request again.
 """
 
 from __future__ import annotations
@@ -20,7 +21,11 @@ from feedback.journal.queries import query
 
 PAGES: Final = 200
 """Pages of a step: 1.6 MB of a table."""
-PAUSE: Final = 0.1  # seconds
+PAUSE: Final = 0.1
+"""Seconds after a step, at least: most tables have few pages, or none to delete anything from."""
+SHARE: Final = 0.05
+"""Part of the time that is spent on steps: what they cost the service is as little wherever they
+take long."""
 
 TABLES: Final = (
     "requests", "attempts", "transitions", "dead_letters", "coalesced", "counters",
@@ -57,14 +62,22 @@ def prune(
     before: datetime,
     *,
     schema: str,
+    share: float = SHARE,
     sleep: Callable[[float], Any] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
 ) -> Iterator[Step]:
-    """Deletes what ended before (aware), step by step. The connection is in autocommit mode."""
+    """Deletes what ended before (aware), step by step. The connection is in autocommit mode.
+
+    `share`: the part of its time, above 0 and up to 1, that it works, together with what is done
+    with each step. 1: without pauses.
+    """
     for table in TABLES:
         size = _pages(connection, table, schema)
         for first in range(0, size, PAGES):
+            begun = clock()
             yield _step(connection, table, first, min(PAGES, size - first), before, schema)
-            sleep(PAUSE)
+            if share < 1:
+                sleep(max(PAUSE, (clock() - begun) * (1 / share - 1)))
 
 
 def _step(

@@ -59,6 +59,18 @@ def test_old_requests_are_deleted(oncepool: Commands, journal: Journal) -> None:
     assert answer(again)["rows"]["requests"] == 0
 
 
+def test_who_is_not_asked_waits_for_no_count(
+    oncepool: Commands, journal: Journal, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To count is to read every row of the journal, beside a service that has its own to do."""
+    monkeypatch.delattr("consumer.commands.prune.prunable")
+
+    result = oncepool("prune", "--force", "--older-than", "30d", "--yes", "--share", "100")
+
+    assert result.exit_code == 0, result.output
+    assert left(journal) == ["b", "c"]
+
+
 def test_an_age_goes_by_the_clock_of_the_database(oncepool: Commands, journal: Journal) -> None:
     """By one that is ahead, requests of now would be old: deleted, they run again if sent again."""
     arguments = ("prune", "--force", "--older-than", "30d", "--yes", "--json")

@@ -197,6 +197,27 @@ def test_it_goes_page_range_by_page_range(
     assert len(ids(journal, "requests", "id")) == 1000
 
 
+@pytest.mark.parametrize(
+    "share, took, pauses",
+    [(0.05, 0.5, [9.5]), (0.25, 2.0, [6.0]), (0.5, 0.001, [pruning.PAUSE]), (1, 2.0, [])],
+)
+def test_after_each_step_it_pauses_for_some_times_as_long(
+    journal: Journal, share: float, took: float, pauses: list[float]
+) -> None:
+    """What is done with a step counts, too: that is work as well."""
+    journal.put("a", "done", finished_at=OLD)
+    slept: list[float] = []
+    times = iter([0.0, took])
+
+    steps = prune(
+        journal.connection, BEFORE, schema=journal.schema, share=share,
+        sleep=slept.append, clock=lambda: next(times),
+    )  # fmt: skip
+
+    assert sum(sum(step.deleted.values()) for step in steps) == 1
+    assert slept == pytest.approx(pauses)
+
+
 def test_a_row_that_is_locked_is_left_for_the_next_time(journal: Journal) -> None:
     journal.put("a", "done", finished_at=OLD)
     journal.put("b", "failed", finished_at=OLD)

@@ -19,7 +19,7 @@ import psutil
 from benchmarks.cpu import PARTS, part_of, per_request, used
 from benchmarks.full_path_runs import ROOT, RunNames, fill_topic, instance, place
 from benchmarks.machine import facts
-from benchmarks.options import options_of, parser_of, rounds_of
+from benchmarks.options import add_workers, options_of, parser_of, rounds_of
 from benchmarks.other_tree import add_option, other_tree
 from benchmarks.report import print_table, say, write_json
 from benchmarks.services import services
@@ -62,7 +62,7 @@ class Thirds:
 def main() -> None:
     parser = parser_of(__doc__, "300,000 messages", ROUNDS)
     parser.add_argument("--messages", type=int, help=f"messages (default: {MESSAGES:,})")
-    parser.add_argument("--workers", type=int, default=2, help="worker processes (default: 2)")
+    add_workers(parser)
     add_option(parser)
     options = options_of(parser)
     rounds = rounds_of(options, ROUNDS)

@@ -21,7 +21,7 @@ from benchmarks.contenders import Contender
 from benchmarks.cpu import PARTS, medians
 from benchmarks.full_path_runs import place
 from benchmarks.machine import facts
-from benchmarks.options import options_of, parser_of, rounds_of
+from benchmarks.options import add_count, add_workers, count_of, options_of, parser_of, rounds_of
 from benchmarks.other_tree import add_option, other_tree
 from benchmarks.page_budget import steps_of
 from benchmarks.report import print_table, say, write_json
@@ -52,12 +52,12 @@ class BudgetRun:
 
 def main() -> None:
     parser = parser_of(__doc__, "one round, a third of the work", ROUNDS)
-    parser.add_argument("--count", type=int, help=f"requests of a run (default: {COUNT:,})")
-    parser.add_argument("--workers", type=int, default=2, help="worker processes (default: 2)")
+    add_count(parser, COUNT)
+    add_workers(parser)
     add_option(parser)
     options = options_of(parser)
     rounds = rounds_of(options, ROUNDS)
-    count = options.count or (COUNT // 3 if options.quick else COUNT)
+    count = count_of(options, COUNT)
     with other_tree(options.against) as tree, services() as stack:
         sides = [OURS]
         if tree is not None:

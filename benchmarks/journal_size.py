@@ -27,7 +27,7 @@ from benchmarks.cpu import medians
 from benchmarks.full_path_runs import ROOT, RunNames, place, running
 from benchmarks.machine import facts
 from benchmarks.measured import Measured
-from benchmarks.options import options_of, parser_of, rounds_of
+from benchmarks.options import add_count, add_workers, count_of, options_of, parser_of, rounds_of
 from benchmarks.other_tree import add_option, other_tree
 from benchmarks.report import print_table, say, write_json
 from benchmarks.services import services
@@ -68,12 +68,12 @@ class Sized:
 def main() -> None:
     parser = parser_of(__doc__, "one round, 1 M rows, a third of work", ROUNDS)
     parser.add_argument("--rows", type=int, action="append", help="rows of a journal")
-    parser.add_argument("--count", type=int, help=f"requests of a run (default: {COUNT:,})")
-    parser.add_argument("--workers", type=int, default=2, help="worker processes (default: 2)")
+    add_count(parser, COUNT)
+    add_workers(parser)
     add_option(parser)
     options = options_of(parser)
     rounds = rounds_of(options, ROUNDS)
-    count = options.count or (COUNT // 3 if options.quick else COUNT)
+    count = count_of(options, COUNT)
     sizes = options.rows or ([1_000_000] if options.quick else list(ROWS))
     with other_tree(options.against) as tree, services() as stack, ExitStack() as kept:
         machine = facts(stack)

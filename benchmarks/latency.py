@@ -35,7 +35,7 @@ from benchmarks.full_path_runs import ROOT, RunNames, fill_topic, instance, plac
 from benchmarks.latency_steps import stamped
 from benchmarks.machine import facts
 from benchmarks.membership import behind, until_shared_out
-from benchmarks.options import options_of, parser_of, rounds_of
+from benchmarks.options import add_workers, options_of, parser_of, rounds_of
 from benchmarks.other_tree import add_option, other_tree
 from benchmarks.report import print_table, say, write_json
 from benchmarks.services import services
@@ -90,7 +90,7 @@ WAYS = (
 def main() -> None:
     parser = parser_of(__doc__, "one round, half of the requests", ROUNDS)
     parser.add_argument("--requests", type=int, help=f"of each side (default: {REQUESTS})")
-    parser.add_argument("--workers", type=int, default=2, help="worker processes (default: 2)")
+    add_workers(parser)
     parser.add_argument("--idle", action="store_true", help="nothing under load")
     add_option(parser)
     options = options_of(parser)

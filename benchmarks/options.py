@@ -18,6 +18,16 @@ def parser_of(about: str, quick: str, rounds: int) -> argparse.ArgumentParser:
     return parser
 
 
+def add_count(parser: argparse.ArgumentParser, count: int) -> None:
+    """How many requests a run has: see `count_of`."""
+    parser.add_argument("--count", type=int, help=f"requests of a run (default: {count:,})")
+
+
+def add_workers(parser: argparse.ArgumentParser) -> None:
+    """Worker processes, two of them by default."""
+    parser.add_argument("--workers", type=int, default=2, help="worker processes (default: 2)")
+
+
 def options_of(
     parser: argparse.ArgumentParser, *free: str, given: Sequence[str] | None = None
 ) -> argparse.Namespace:
@@ -30,6 +40,11 @@ def options_of(
     bound = vars(options).keys() - {*FREE, *free}
     options.whole = all(getattr(options, name) == parser.get_default(name) for name in bound)
     return options
+
+
+def count_of(options: argparse.Namespace, count: int) -> int:
+    """As many requests as were asked for, else a third of `count` in a quick run, else `count`."""
+    return options.count or (count // 3 if options.quick else count)
 
 
 def rounds_of(options: argparse.Namespace, rounds: int) -> int:

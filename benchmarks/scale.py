@@ -19,7 +19,7 @@ from benchmarks.cpu import PARTS, medians
 from benchmarks.full_path_runs import place
 from benchmarks.machine import facts
 from benchmarks.measured import Measured
-from benchmarks.options import options_of, parser_of, rounds_of
+from benchmarks.options import add_count, count_of, options_of, parser_of, rounds_of
 from benchmarks.other_tree import add_option, other_tree
 from benchmarks.report import print_table, say, write_json
 from benchmarks.scale_model import CORES, group_rate, limits
@@ -39,12 +39,12 @@ CONSUMERS, WORKERS = (1, 10, 30, 100), 8
 
 def main() -> None:
     parser = parser_of(__doc__, "one round, a third of the work", ROUNDS)
-    parser.add_argument("--count", type=int, help=f"requests of a run (default: {COUNT:,})")
+    add_count(parser, COUNT)
     parser.add_argument("--case", choices=CASES, action="append", help="only this one")
     add_option(parser)
     options = options_of(parser)
     rounds = rounds_of(options, ROUNDS)
-    count = options.count or (COUNT // 3 if options.quick else COUNT)
+    count = count_of(options, COUNT)
     cases = {name: CASES[name] for name in options.case or CASES}
     with other_tree(options.against) as tree, services() as stack:
         machine = facts(stack)

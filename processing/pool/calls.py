@@ -87,7 +87,7 @@ class SeatedCalls:
         `others_ready` nothing can go in chunks now, whatever waits.
         """
         actions: list[Action] = []
-        takers = [w for w in self._crew.all.values() if w.takes_chunks]
+        takers = self._crew.takers
         callers = [w for w in takers if w.seats.taken]
         drained = _to_drain(callers, len(takers)) if others_ready else None
         get_on = [w for w in callers if not w.seats.held_up]

@@ -52,7 +52,7 @@ class Dispatch:
         if self._calls.at_once:
             actions += self._calls.plan(self._chunk_for, self._send)
             calls_first = self._calls.in_turn
-        takers = [w for w in self._crew.all.values() if w.takes_chunks]
+        takers = self._crew.takers
         free = [w for w in takers if not w.chunks]
         for left, worker in zip(range(len(free), 0, -1), free, strict=True):
             if not (chunk := self._next_for(worker, -(-self._waiting // left))):
@@ -77,7 +77,7 @@ class Dispatch:
 
     def _tries(self) -> list[Action]:
         """Chunks without records: a worker that has lost the database connects for one."""
-        free = [w for w in self._crew.all.values() if w.takes_chunks and not w.chunks]
+        free = [w for w in self._crew.takers if not w.chunks]
         return [self._send(worker, self._chunk_for(worker)) for worker in free]
 
     def _prefetch(self, takers: list[Worker], *, calls_first: bool) -> list[Action]:

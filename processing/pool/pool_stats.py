@@ -55,7 +55,7 @@ def is_saturated(pool: Pool) -> bool:
     """
     if pool.calls.at_once:
         return False
-    takers = [worker for worker in pool.crew.all.values() if worker.takes_chunks]
+    takers = pool.crew.takers
     return waiting_in(pool) > len(takers) > 0 and all(worker.chunks for worker in takers)
 
 
@@ -63,5 +63,5 @@ def is_supplied(pool: Pool) -> bool:
     """Each worker has its next chunk already. Never with calls either."""
     if pool.calls.at_once:
         return False
-    takers = [worker for worker in pool.crew.all.values() if worker.takes_chunks]
+    takers = pool.crew.takers
     return bool(takers) and all(len(worker.chunks) == CHUNKS_IN_FLIGHT for worker in takers)

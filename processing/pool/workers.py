@@ -78,6 +78,11 @@ class Workers:
         return found
 
     @property
+    def takers(self) -> list[Worker]:
+        """Those that may be given something."""
+        return [w for w in self.all.values() if w.takes_chunks]
+
+    @property
     def idle(self) -> bool:
         """One may be given something, and has nothing."""
         return any(w.takes_chunks and not w.chunks for w in self.all.values())

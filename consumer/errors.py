@@ -9,6 +9,8 @@ OncepoolError
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from feedback.errors import ConfigurationError, OncepoolError
 
 
@@ -18,6 +20,11 @@ class ConsumerError(OncepoolError):
 
 class ConfigError(ConsumerError, ConfigurationError):
     """A setting is unknown, has a wrong value, is missing or does not go with another."""
+
+    def __init__(self, message: str, given: Mapping[str, object] | None = None) -> None:
+        """`given`: what all sources say, unchecked, where they were read."""
+        super().__init__(message)
+        self.given = given or {}
 
 
 class WrongArgument(ConfigError):

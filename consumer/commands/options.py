@@ -16,6 +16,7 @@ from consumer.config.groups import group_of
 from consumer.config.loader import load_settings
 from consumer.config.meanings import meaning
 from consumer.config.settings import Settings, variable
+from consumer.errors import ConfigError
 from feedback.tracing.switch import TRACING
 
 Result = TypeVar("Result")
@@ -67,9 +68,12 @@ def with_settings(
             context: typer.Context = values.pop("context")
             given = {name: values.pop(name) for name in names}
             arguments = {name: given[name] for name in names if _typed(context, name)}
-            if lasts:  # what is wrong with the others has to be told as well
-                speak_as(given["log_format"])
-            settings = load_settings(arguments, config=values.pop("config"))
+            try:
+                settings = load_settings(arguments, config=values.pop("config"))
+            except ConfigError as error:
+                if lasts:  # what is wrong with the others has to be told as well
+                    speak_as(error.given.get("log_format", given["log_format"]))
+                raise
             if lasts:
                 speak_as(settings.log_format)
             TRACING.turn(on=settings.tracing)

@@ -34,7 +34,7 @@ FromOption = Annotated[
         envvar="ONCEPOOL_OUTBOX_FROM",
         metavar="VERSION",
         min=0,
-        help="With --sql: only those that one of this version lacks; `outbox check` tells which.",
+        help="With --sql: print only what an outbox of this version lacks (see `outbox check`).",
     ),
 ]
 

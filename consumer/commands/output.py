@@ -33,7 +33,7 @@ def say(message: str) -> None:
 
 def warn(problem: str) -> None:
     """Says what is wrong and does not keep the command from its work."""
-    speak(f"warning: {problem}", "warning")
+    speak(problem, "warning")
 
 
 def fail(message: str, code: int = EXIT_FAILED) -> NoReturn:

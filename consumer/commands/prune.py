@@ -49,7 +49,7 @@ ShareOption = Annotated[
         metavar="PERCENT",
         min=1,
         max=100,
-        help="Of its time that it deletes; it pauses for the rest. 100: it does not.",
+        help="Percent of its time that it deletes; it pauses for the rest (100: no pauses).",
     ),
 ]
 # Without a twin in the environment: a forgotten variable must not have requests run twice.

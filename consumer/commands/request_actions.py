@@ -40,7 +40,7 @@ from feedback.errors import OncepoolError
 from feedback.journal.connections import Connection
 from feedback.operations import request_actions as actions
 from feedback.operations.explanations import Refusal
-from feedback.operations.operator_changes import note_ended, that_ran
+from feedback.operations.operator_changes import note_ended_runs, that_ran
 from feedback.operations.request_actions import RETRYABLE, By, ResultRefused
 from feedback.operations.request_reads import Row, select_ids
 
@@ -262,10 +262,10 @@ def _end_running(
     ended = end_running(settings, refused, withdraw, ending, by, lambda said: complain([said]))
     if ended.problem:
         complain([f"warning: {ended.problem}"])
-    if that_ran(ended.rows):
+    if ran := that_ran(ended.rows):
         try:
             with connect(settings) as journal:
-                note_ended(journal, ended.rows, by, schema=settings.database_schema)
+                note_ended_runs(journal, ran, by, schema=settings.database_schema)
         except OncepoolError as error:
             complain([f"warning: who ended what ran is not in the audit: {error}"])
     doubtful = [row["id"] for row in ended.rows if row["state"] == State.IN_DOUBT]

@@ -30,11 +30,12 @@ def speak(message: str, level: Level) -> None:
 
         getattr(get_logger("oncepool.command"), level)(message)
     else:
-        typer.echo(f"oncepool: {message}", err=True)
+        kind = "warning: " if level == "warning" else ""
+        typer.echo(f"oncepool: {kind}{message}", err=True)
 
 
-def speak_as(log_format: str | None) -> None:
-    """From now on as a program with this setting does; None: nobody has said what it is."""
+def speak_as(log_format: object) -> None:
+    """From now on as a program with this setting does, whatever else it may be."""
     _VOICE.as_log = log_format == "json"
     if _VOICE.as_log:
         from processing.logs import configure

@@ -212,7 +212,7 @@ def load_settings(
     except ValidationError as error:
         wrong = {problem["loc"][0] for problem in error.errors() if problem["loc"]}
         kind = WrongArgument if wrong & arguments.keys() else ConfigError
-        raise kind(_explain(error, values, origins)) from None
+        raise kind(_explain(error, values, origins), values) from None
     return settings.remember(origins)
 
 

@@ -7,7 +7,7 @@ from typing import Final
 
 from consumer.gateway.database import DatabaseThreads
 from feedback.errors import OncepoolError
-from feedback.operations.operator_changes import note_ended, that_ran
+from feedback.operations.operator_changes import note_ended_runs, that_ran
 from feedback.operations.request_actions import By
 from feedback.operations.request_reads import Row
 from processing.logs import get_logger
@@ -27,7 +27,7 @@ async def note_ends(threads: DatabaseThreads, rows: Sequence[Row], by: By, schem
     if not ended:
         return
     try:
-        await threads.run(lambda c: note_ended(c, ended, by, schema=schema), NOTED_WITHIN)
+        await threads.run(lambda c: note_ended_runs(c, ended, by, schema=schema), NOTED_WITHIN)
     except OncepoolError as error:
         log.warning("what ran and was ended is not in the audit", error=str(error), who=by.who,
                     why=by.why, requests=[row["id"] for row in ended])  # fmt: skip

@@ -59,7 +59,7 @@ def _headers_of(messages: Sequence[Message]) -> list[Headers | None]:
 
 
 def _type_of(headers: Headers | None) -> str | None:
-    # From behind: of two headers of one name the last one counts, as in the envelope.
+    # From behind: of two with this name the last one counts here. The envelope refuses the message.
     for name, value in reversed(headers or ()):
         if name == TYPE_HEADER:
             if value is None or len(value) > _LONGEST_TYPE:

@@ -12,8 +12,8 @@ PENDING_WAIT = 0.005
 start before one of them reports, as a turn costs some 0.3 ms of CPU."""
 COMMIT_WAIT = 0.002
 """The same while a commit is open, whose answer lets records go and the next commit begin. Where
-each worker has its next chunk that can wait for BUSY_WAIT, and the next one takes along what comes
-meanwhile."""
+each worker has its next chunk that can wait for BUSY_WAIT, and the next commit takes along what
+comes meanwhile."""
 FIRST_PAUSE = 0.0002
 PAUSE_PART = 0.1
 """A poll that serves an answer waits on for a message all the same, so it is not waited in: it is

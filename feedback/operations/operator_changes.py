@@ -47,23 +47,17 @@ def note_changes(
     connection.execute(query("note_changes", schema), values)
 
 
-def note_ended(connection: Connection, rows: Sequence[Row], by: By, *, schema: str) -> None:
-    """Keeps who ended those of these that ran, as a move of each; they have come to their end.
-
-    `rows` are told as of a move. What waited is left out: its move is kept with it.
-    """
-    ended = that_ran(rows)
-    if not ended:
-        return
+def note_ended_runs(connection: Connection, ended: Sequence[Row], by: By, *, schema: str) -> None:
+    """Keeps who ended these, which ran, as a move of each: rows as `that_ran` gives them."""
     values = {
         **by._asdict(),
         "ids": [row["id"] for row in ended],
         "runs": [row["run"] for row in ended],
         "states": [str(row["state"]) for row in ended],
     }
-    connection.execute(query("note_ended", schema), values)
+    connection.execute(query("note_ended_runs", schema), values)
 
 
 def that_ran(rows: Sequence[Row]) -> list[Row]:
-    """Those of what was moved that ran before."""
+    """Those of what was moved that ran before; a move of what waited is kept with it."""
     return [row for row in rows if row.get("from_state") == State.RUNNING]

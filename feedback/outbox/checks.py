@@ -86,7 +86,7 @@ def problems(
     readable = {name for name, may, _ in rows if may}
     known = outbox_migrations()[-1].version
     version = found_version(connection, schema) if "schema_version" in there & readable else None
-    advice = AS_PRINTED if version == known else _advice(version)
+    advice = AS_PRINTED if version == known else _advice(version, known)
     said = _of_the_columns(schema, found, advice)
     said += _of_the_privileges(schema, there - readable)
     said += _of_a_relay(connection, schema, relay=relay)
@@ -173,13 +173,14 @@ def _of_the_senders(
 def _of_the_version(version: int, known: int) -> list[OutboxProblem]:
     if version == known:
         return []
-    newer = "install the newer Oncepool here as well"
     text = f"the outbox is at version {version}, this Oncepool knows version {known}"
-    return [OutboxProblem(text, newer if version > known else _advice(version))]
+    return [OutboxProblem(text, _advice(version, known))]
 
 
-def _advice(version: int | None) -> str:
-    """How an outbox comes to be of this version, from that one."""
+def _advice(version: int | None, known: int) -> str:
+    """How an outbox and this Oncepool, which knows that version, come to be of one version."""
     if not version:
         return MIGRATE
+    if version > known:
+        return "install the newer Oncepool here as well"
     return f"run `oncepool outbox migrate`, or what it prints with --sql --from {version}"

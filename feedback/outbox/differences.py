@@ -79,7 +79,7 @@ def differences(
     more = {key for key in MORE_KEYS if key[0] in there}
     yield from lacking_uniqueness(connection, schema, more)
     yield from _of_columns(connection, schema, there)
-    yield from _of_tables(connection, schema, there & OPTIONS.keys())
+    yield from _of_tables(connection, schema, there)
     yield from _of_indexes(connection, quoted)
     checks = [text for (text,) in connection.execute(_CHECKS, [quoted])]
     if "requests" in there and STATES not in checks:
@@ -124,7 +124,7 @@ def _of_tables(
         if unlogged:
             text = f"{schema}.{table} is empty after a crash of PostgreSQL: it is UNLOGGED"
             yield OutboxProblem(text, f"ALTER TABLE {schema}.{table} SET LOGGED")
-        if lacking := [option for option in OPTIONS[table] if option not in options]:
+        if lacking := [option for option in OPTIONS.get(table, ()) if option not in options]:
             text = f"{schema}.{table} is cleaned later than it should be: it lacks"
             advice = f"ALTER TABLE {schema}.{table} SET ({', '.join(lacking)})"
             yield OutboxProblem(f"{text} {', '.join(lacking)}", advice, wrong=False)

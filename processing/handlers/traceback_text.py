@@ -1,7 +1,7 @@
 """A traceback as text, for whoever reads a request's timeline.
 
-As Python prints it, without the marks below its lines: to find these it parses the source anew each
-time, and failures may come by the thousand.
+As Python prints it, but for the marks below its lines: to find these it parses the source anew each
+time, and failures may come by the thousand. A group of exceptions is printed by Python itself.
 """
 
 from __future__ import annotations
@@ -39,18 +39,15 @@ def traceback_text(raised: Tracebacks) -> str:
 
 
 def _chain(error: BaseException) -> str:
-    parts: list[str] = []
-    one: BaseException | None = error
-    while one is not None and len(parts) < 2 * _CHAIN - 1:
-        parts.append(_one(one))
-        before = one.__cause__
-        joined = _CAUSE
-        if before is None and not one.__suppress_context__:
-            before, joined = one.__context__, _CONTEXT
-        one = before
-        if one is not None:
-            parts.append(joined)
-    return "".join(reversed(parts[: 2 * _CHAIN - 1]))
+    text = _one(error)
+    for _ in range(_CHAIN - 1):
+        before, joined = error.__cause__, _CAUSE
+        if before is None and not error.__suppress_context__:
+            before, joined = error.__context__, _CONTEXT
+        if before is None:
+            break
+        error, text = before, f"{_one(before)}{joined}{text}"
+    return text
 
 
 def _one(error: BaseException) -> str:

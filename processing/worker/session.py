@@ -243,7 +243,7 @@ class Session:
             self._send(PUT_BACK_LOCAL)
 
     def commit(self, end: Callable[[], None] | None = None) -> None:
-        """Commits; what is a statement and no transaction by its `end`.
+        """Commits: by COMMIT, or by `end`, where the end of a statement commits what it did.
 
         Raises CommitUnclear where nobody can say whether it landed, CommitRefused.
         """

@@ -9,7 +9,7 @@ import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import psycopg
 
@@ -45,6 +45,16 @@ from processing.worker.session import Session
 from processing.worker.task import Task
 from processing.worker.traced_runs import Settling
 from processing.worker.transaction_ends import CommitUnclear, Others
+
+
+class _Times(NamedTuple):
+    """When a transaction came so far."""
+
+    ran: datetime
+    """Handlers had run; what a row that stood there says may be past by the time it is told."""
+    written: datetime
+    written_there: datetime
+    """The same, by the database's clock."""
 
 
 class Transaction:
@@ -129,7 +139,7 @@ class Transaction:
                 raise
             copy.write(copied(plain_rows(fate.plain)))
             session.commit(copying.close)
-        self._tell(fate, [], (now, now, session.clock.now()), chunk)
+        self._tell(fate, [], _Times(now, now, session.clock.now()), chunk)
         return True
 
     def _end(self, cursor: psycopg.Cursor[Any], fate: Dedup, chunk: ChunkRun) -> None:
@@ -149,13 +159,13 @@ class Transaction:
             if chunk.rows_locked:
                 session.wait_at_most(None)  # COMMITs that notify stand in one line
             others = Others(*session.number(), writes, fate.ousted) if writes else None
-            written = datetime.now(UTC), session.clock.now()
+            times = _Times(now, datetime.now(UTC), session.clock.now())
             try:
                 session.commit()
             except CommitUnclear as unclear:
                 unclear.others = others
                 raise
-        self._tell(fate, writes, (now, *written), chunk)
+        self._tell(fate, writes, times, chunk)
 
     def tell_others(self, others: Others, chunk: ChunkRun) -> None:
         """Of a COMMIT that got no answer, where it has landed: its own requests are looked up.
@@ -271,33 +281,28 @@ class Transaction:
 
     def _tell(
         self, fate: Dedup, writes: list[StatusWrite],
-        times: tuple[datetime, datetime, datetime], chunk: ChunkRun,
+        times: _Times, chunk: ChunkRun,
     ) -> None:  # fmt: skip
-        """After COMMIT: publish, count.
-
-        `times`: once handlers had run, and once all was written, also by the database's clock. What
-        a row that stood there says may be past by the time that this is written.
-        """
-        now, written, of_database = times
+        """After COMMIT: publish, count."""
         writes += plain_statuses(fate.plain)
         for task, row in zip(fate.ended, fate.rows, strict=True):
             final = row.state in CLOSED and needs_row(task)
-            bump = _without_row(task)
-            writes.append(status_of(task, row, written, now=of_database, bump=bump, final=final))
+            bump, now = _without_row(task), times.written_there
+            writes.append(status_of(task, row, times.written, now=now, bump=bump, final=final))
         for task in fate.answered:
-            writes += self._standing(task, now)
+            writes += self._standing(task, times.ran)
             if task.stored is not None:
                 code = READ_AGAIN if is_read_again(task.record) else DUPLICATE
                 chunk.tally.counts[Count(task.envelope.type, State(task.stored.state), code)] += 1
         for task in fate.conflicts:
             # Its own status may have expired: whoever sent another payload sees what stands there.
-            writes += self._standing(task, now)
+            writes += self._standing(task, times.ran)
             reason = DeadLetterReason.CONFLICT
             chunk.tally.counts[Count(task.envelope.type, NotRun.DEAD_LETTER, reason)] += 1
         self._publish(writes)
         _count_gone(fate.ousted, chunk)
         for task in fate.ended:
-            chunk.wait_until(final_of(task).due, of_database)
+            chunk.wait_until(final_of(task).due, times.written_there)
         chunk.settle_done(fate.plain)
         chunk.settle(fate.ended)
         for others in (fate.answered, fate.conflicts, fate.stale):

@@ -41,7 +41,7 @@ class Others(NamedTuple):
 
 
 class CommitUnclear(psycopg.OperationalError):
-    """The connection broke after COMMIT was sent: it may have landed."""
+    """The connection broke after what commits was sent: it may have landed."""
 
     beside: Collection[int] = ()
     """Indices of the chunk of which nothing was in that transaction."""

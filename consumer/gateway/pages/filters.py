@@ -16,6 +16,11 @@ IN_JOURNAL: Final = tuple(state for state in State if state is not State.ACCEPTE
 """States that a row can be in."""
 
 
+def may_be_filter(text: str) -> bool:
+    """Whether PostgreSQL takes it, and it is no longer than what it could find."""
+    return len(text) <= LONGEST and "\0" not in text
+
+
 class FilterRefused(ValueError):
     """A filter that means nothing; says which, and why."""
 
@@ -29,7 +34,7 @@ class RequestFilters:
             name: text for name in NAMES if (text := given.get(name, "").strip(" \t\r\n"))
         }
         for name, text in self.values.items():
-            if len(text) > LONGEST or "\0" in text:
+            if not may_be_filter(text):
                 raise FilterRefused(f"{name}: at most {LONGEST} characters, none of them zero")
         if self.values.get("state", State.DEAD) not in IN_JOURNAL:
             raise FilterRefused(f"state: one of {', '.join(IN_JOURNAL)}")

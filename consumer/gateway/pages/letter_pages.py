@@ -16,6 +16,7 @@ from consumer.gateway.calls import named, unless_gone
 from consumer.gateway.dead_letter_api import is_own
 from consumer.gateway.operators import OperatorAnswer, OperatorMoves
 from consumer.gateway.pages.confirming import digest
+from consumer.gateway.pages.filters import LONGEST, may_be_filter
 from consumer.gateway.pages.frame import page
 from consumer.gateway.pages.journal_pages import AT_ONCE, MOST_LETTERS
 from consumer.gateway.pages.payload_view import PayloadView
@@ -239,8 +240,8 @@ def _action(form: Form) -> str:
 
 def _given(query: dict[str, str]) -> dict[str, str]:
     given = {name: text for name in FILTERS if (text := query.get(name, "").strip())}
-    if any(len(text) > 200 or "\0" in text for text in given.values()):
-        raise invalid("a filter has at most 200 characters, none of them zero")
+    if not all(map(may_be_filter, given.values())):
+        raise invalid(f"a filter has at most {LONGEST} characters, none of them zero")
     if given.get("kind", "message") not in get_args(Kind):
         raise invalid(f"kind: one of {', '.join(get_args(Kind))}")
     return given

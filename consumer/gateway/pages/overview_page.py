@@ -14,6 +14,7 @@ from consumer.admin.overview import Look
 from consumer.gateway.access import Caller
 from consumer.gateway.pages import plots
 from consumer.gateway.pages.advice import notices
+from consumer.gateway.pages.filters import LONGEST, may_be_filter
 from consumer.gateway.pages.frame import page
 from consumer.gateway.pages.journal_pages import OverTime
 from consumer.gateway.pages.services import MINUTES, running_of
@@ -27,7 +28,6 @@ router = APIRouter(include_in_schema=False)
 
 WINDOWS: Final = (15, MINUTES)
 """Minutes that plots may be of: no more is asked for."""
-LONGEST_TYPE: Final = 200
 
 
 class TypesShown(NamedTuple):
@@ -76,8 +76,8 @@ async def overview(request: Request, who: VisitorHere) -> Response:
 def _shown(request: Request) -> TypesShown:
     """What of the plots and of the table of types is asked for. Raises HttpProblem."""
     kind = request.query_params.get("type", "").strip()
-    if len(kind) > LONGEST_TYPE or "\0" in kind:
-        raise invalid(f"type: at most {LONGEST_TYPE} characters, none of them a zero byte")
+    if not may_be_filter(kind):
+        raise invalid(f"type: at most {LONGEST} characters, none of them zero")
     minutes = request.query_params.get("last", "")
     if minutes and minutes not in map(str, WINDOWS):
         raise invalid(f"last: one of {', '.join(map(str, WINDOWS))} (minutes)")

@@ -14,7 +14,7 @@ from consumer.gateway.pages.filters import IN_JOURNAL, FilterRefused, RequestFil
 from consumer.gateway.pages.frame import page
 from consumer.gateway.pages.journal_pages import DEEP_SEARCH, SEARCH, PageJournal
 from consumer.gateway.pages.payload_view import PayloadView
-from consumer.gateway.pages.timeline import timeline
+from consumer.gateway.pages.timeline import origin, timeline
 from consumer.gateway.pages.visitor import UI, Visitor, VisitorHere
 from consumer.gateway.pages.words import trace_id
 from consumer.gateway.problems import HttpProblem, invalid, unknown
@@ -130,6 +130,7 @@ def _details(who: Visitor, row: Row | None) -> dict[str, Any]:
         trace = settings.gateway_trace_url.replace("{trace_id}", trace)
     return {
         "lines": timeline(row, datetime.now(UTC)),
+        "origin": origin(row),
         "payload": view.payload(row["payload"]),
         "result": None if row["result"] is None else view.value(row["result"]),
         "headers": view.headers(headers),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
 TRACEBACKS: Final = 20
 """Runs whose tracebacks are shown, the latest: those of one request are often alike."""
@@ -51,9 +51,20 @@ def timeline(row: dict[str, Any], now: datetime) -> list[TimelineEntry]:
 
 
 def _came(row: dict[str, Any]) -> str:
+    match origin(row):
+        case "producer":
+            return "sent by its producer"
+        case "request":
+            return "asked for by another request"
+        case "schedule":
+            return "due by its schedule"
+
+
+def origin(row: dict[str, Any]) -> Literal["producer", "request", "schedule"]:
+    """Who asked for it."""
     if row["partition"] >= 0:
-        return "sent by its producer"
-    return "asked for by another request" if row["topic"] else "due by its schedule"
+        return "producer"
+    return "request" if row["topic"] else "schedule"
 
 
 def _now(row: dict[str, Any], now: datetime) -> TimelineEntry:

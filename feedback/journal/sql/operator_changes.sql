@@ -7,7 +7,7 @@ SELECT what, name, type, action, detail, %(who)s, %(why)s
 FROM unnest(%(whats)s::text[], %(names)s::text[], %(types)s::text[], %(actions)s::text[],
             %(details)s::text[]) AS u(what, name, type, action, detail)
 
--- name: note_ended
+-- name: note_ended_runs
 -- Of requests that ran; they are where they are by now.
 INSERT INTO {schema}.transitions (run, request_id, action, from_state, to_state, who, why)
 SELECT run, id, 'cancel', 'running', state, %(who)s, %(why)s

@@ -16,7 +16,8 @@ from feedback.operations.inspection import LookedBack, OffsetsAsked
 from feedback.operations.operator_changes import (
     OperatorChange,
     note_changes,
-    note_ended,
+    note_ended_runs,
+    that_ran,
 )
 from feedback.operations.request_actions import By
 from feedback.operations.request_reads import list_requests
@@ -178,9 +179,9 @@ def test_what_is_odd(journal: Journal) -> None:
     assert [r["name"] for r in inspection.latest_changes(c, 9, types=["pay*"], **given)] == [
         "payment.create", "first",
     ]  # fmt: skip
-    note_ended(c, [{"id": "first", "run": 2, "from_state": "running", "state": "cancelled"},
-                   {"id": "often", "run": 9, "from_state": "waiting", "state": "cancelled"}],
-               By("cat", "hangs"), **given)  # fmt: skip
+    moved = [{"id": "first", "run": 2, "from_state": "running", "state": "cancelled"},
+             {"id": "often", "run": 9, "from_state": "waiting", "state": "cancelled"}]  # fmt: skip
+    note_ended_runs(c, that_ran(moved), By("cat", "hangs"), **given)
     [newest, before] = inspection.latest_changes(c, 2, **given)
     names = ("what", "name", "action", "from_state", "to_state", "who", "why")
     assert [newest[one] for one in names] == [

@@ -49,6 +49,13 @@ def test_with_json_logs_it_is_an_object_a_line(command: str, tmp_path: Path) -> 
     assert {"timestamp", "logger"} <= told.keys()
 
 
+def test_also_where_the_file_that_is_wrong_elsewhere_says_so(tmp_path: Path) -> None:
+    (tmp_path / "oncepool.toml").write_text('log_format = "json"\nhealth_port = -5\n')
+    [told] = map(orjson.loads, ended("relay", tmp_path))
+    assert told["level"] == "error"
+    assert "health_port = -5 (from " in told["message"]
+
+
 def test_an_error_that_nobody_foresaw_is_one_too(tmp_path: Path) -> None:
     (tmp_path / "broken.py").write_text(
         "import sys\nfrom consumer.commands.voice import speak_as\n"

@@ -86,7 +86,7 @@ def test_who_ended_what_ran_is_kept_once_it_has_ended(monkeypatch: pytest.Monkey
     ]
     monkeypatch.setattr(bulk_moves, "end_running", lambda *_, **__: Cancelled(rows))
     noted: list[Any] = []
-    monkeypatch.setattr(ended_runs, "note_ended", lambda *given, **_: noted.append(given[1:]))
+    monkeypatch.setattr(ended_runs, "note_ended_runs", lambda *given, **_: noted.append(given[1:]))
 
     class Threads(FakeThreads):
         async def run(self, work: Any, timeout: float, *, again: bool = False) -> Any:

@@ -4,7 +4,7 @@
 
 A no-op handler with a row and a status for each request, all of which are there. Both processes
 note where they are while they use their CPU (benchmarks/sampling.py); which step that is says
-benchmarks/budget_steps.py. With `against ec01882` the same of what was before the work on speed.
+benchmarks/budget_steps.py. With `against ec01882` the same of Oncepool as of that commit.
 """
 
 from __future__ import annotations

@@ -37,7 +37,7 @@ from benchmarks.goal_measures import (
 from benchmarks.spread import Spread
 
 BEFORE = "ec01882"
-"""The commit that the work on speed began with."""
+"""An earlier commit of Oncepool, for comparison."""
 UNTOLD = "what it costs by process was not measured"
 
 

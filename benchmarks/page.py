@@ -59,7 +59,7 @@ highest. So a ratio differs from that of the two rates beside it, which are medi
   them, in as many processes and chunks as large; no Kafka, nothing parsed or handed over, and
   neither broker nor main process on the cores beside it. It is no consumer: what it lacks of one
   says [What any design needs](#what-any-design-needs).
-- *ec01882*: Oncepool itself as of 21 November 2026, the commit that the work on speed began with.
+- *ec01882*: Oncepool as of commit ec01882 (21 November 2026), for comparison.
 """
 
 

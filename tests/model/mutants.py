@@ -236,4 +236,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    run.end_at_sigterm()
     sys.exit(main())

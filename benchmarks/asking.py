@@ -10,13 +10,13 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 import redis
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from benchmarks.full_path_runs import RunNames
 from benchmarks.load import PAYLOAD
+from benchmarks.measured import Span
 from benchmarks.spread import quantile
 from feedback import Client
 
@@ -36,14 +36,8 @@ class Times:
     p99: float
     longest: float
     count: int
-
-
-@dataclass(frozen=True, slots=True)
-class CostedTimes(Times):
-    """The same, and what each cost."""
-
     cpu: Mapping[str, float] = field(default_factory=dict)
-    """Part -> microseconds a request, of who answers; empty where that could not be told."""
+    """Part -> microseconds a request, of who answers; empty where that was not told."""
 
 
 @contextmanager
@@ -124,27 +118,20 @@ def _produce(producer: Producer, topic: str, kind: str) -> bytes:
     return key
 
 
-class AskedSpan(NamedTuple):
-    """From before one was sent until its answer was there, by the monotonic clock."""
-
-    begin: float
-    end: float
-
-
 def asked(ask: Ask, count: int, pause: float = 0.0) -> Times:
     """Asks some times that do not count, and then `count` times, `pause` seconds between two."""
     return times_of([span.end - span.begin for span in spans_of(ask, count, pause)])
 
 
-def spans_of(ask: Ask, count: int, pause: float = 0.0) -> list[AskedSpan]:
-    """The same, one by one."""
+def spans_of(ask: Ask, count: int, pause: float = 0.0) -> list[Span]:
+    """The same, one by one: from before it was sent until its answer was there."""
     for _ in range(min(WARM_UP, count)):
         ask()
     spans = []
     for _ in range(count):
         begun = time.monotonic()
         ask()
-        spans.append(AskedSpan(begun, time.monotonic()))
+        spans.append(Span(begun, time.monotonic()))
         time.sleep(pause)
     return spans
 

@@ -28,7 +28,7 @@ from benchmarks.tally import STEP_GIVEN, Mark, marks, rate_between
 from stack import Stack
 
 ROUNDS = 1
-"""Of ten minutes each; what is held to each other are the thirds of one."""
+"""What is held to each other are the thirds of one."""
 MESSAGES = 10_000_000
 LOOK = 0.5
 LONGEST_STALL = 120.0

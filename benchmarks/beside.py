@@ -11,9 +11,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
-from benchmarks.asking import CostedTimes, asked, asked_in_all, by_client
+from benchmarks.asking import Times, asked, asked_in_all, by_client
 from benchmarks.cpu import PARTS, medians, per_request, used
 from benchmarks.full_path_runs import ROOT, fill_topic, place, running
 from benchmarks.machine import facts
@@ -49,7 +50,7 @@ def main() -> None:
         if tree is not None:
             sides += [(name, tree) for name in BESIDE]
         machine = facts(stack)
-        found: dict[str, list[CostedTimes]] = {}
+        found: dict[str, list[Times]] = {}
         for number, (name, files) in in_turns(sides, rounds):
             # A request that no worker is kept for waits for a second: fewer of them do.
             asks = max(10, count // 10) if name == NONE else count
@@ -65,7 +66,7 @@ def main() -> None:
     say(f"beside: p99 where a worker is kept / alone: {share}, at most {AIM:g}: {verdict}")
 
 
-def run(stack: Stack, slow: str | None, count: int, tree: Path) -> CostedTimes:
+def run(stack: Stack, slow: str | None, count: int, tree: Path) -> Times:
     """One case, once."""
     with place(stack, 2, tree) as where:
         fill_topic(where, slow or QUICK, SLOW if slow else 0)
@@ -77,10 +78,10 @@ def run(stack: Stack, slow: str | None, count: int, tree: Path) -> CostedTimes:
             begun = used([process.pid], stack.data)
             times = asked(ask, count, PAUSE)
             cpu = per_request(begun, used([process.pid], stack.data), asked_in_all(count))
-            return CostedTimes(times.p50, times.p99, times.longest, times.count, cpu)
+            return replace(times, cpu=cpu)
 
 
-def tell(found: Mapping[str, Sequence[CostedTimes]], caption: str) -> None:
+def tell(found: Mapping[str, Sequence[Times]], caption: str) -> None:
     """Prints the table."""
     alone = [t.p99 for t in found[ALONE]]
     print_table(

@@ -4,7 +4,7 @@
 
 A no-op handler with a row and a status for each request, all of which are there. Both processes
 note where they are while they use their CPU (benchmarks/sampling.py); which step that is says
-benchmarks/budget_steps.py. With `against ec01882` the same of what was before the work on speed.
+benchmarks/budget_steps.py. With `against ec01882` the same of Oncepool as of that commit.
 """
 
 from __future__ import annotations
@@ -123,11 +123,8 @@ def tell(found: Mapping[str, Sequence[BudgetRun]], caption: str) -> None:
         [(side, *medians([run.cpu for run in runs]).values()) for side, runs in found.items()],
         caption,
     )
-    documents = {
-        side: [{"steps": run.steps} for run in runs] for side, runs in found.items()
-    }  # fmt: skip
     for process in ("main", "worker"):
-        steps = {side: steps_of(runs, process) for side, runs in documents.items()}
+        steps = {side: steps_of([r.steps for r in runs], process) for side, runs in found.items()}
         names = dict.fromkeys(name for one in steps.values() for name in one)
         print_table(
             f"{process}: CPU microseconds for each request by step, medians",

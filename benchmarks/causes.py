@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from benchmarks.cpu import medians
+from benchmarks.markdown import median_of
 from benchmarks.report import shown
-from benchmarks.spread import spread
 
 Results = Mapping[str, Any]
 Runs = Callable[[Results], Sequence[Mapping[str, Any]]]
@@ -37,14 +37,22 @@ def journal_of(side: str) -> Runs:
     return lambda results: results["journal_size"]["found"][side]
 
 
+def waiting_of(handler: str, side: str) -> Runs:
+    """Of the benchmark of the waiting queue, which keeps rates and CPU apart."""
+
+    def runs(results: Results) -> list[dict[str, Any]]:
+        kept = results["waiting"]
+        rates, costs = (kept[what][handler][side] for what in ("requests_per_second", "cpu"))
+        return [{"rate": rate, "cpu": cpu} for rate, cpu in zip(rates, costs, strict=True)]
+
+    return runs
+
+
 def spent(runs: Sequence[Mapping[str, Any]]) -> dict[str, float]:
     """Group of processes -> microseconds for each, medians; raises ValueError where none told."""
-    found = medians([run["cpu"] for run in runs])
-    known = {part: cost for part, cost in found.items() if cost is not None}
-    if not known:
-        raise ValueError("no run could tell its CPU")
-    own = known["main"] + known["worker"] + known["maintenance"]
-    return {OWN: own, **{part: known[part] for part in SERVICES}, "all": known["all"]}
+    found = medians_of(runs)
+    own = found["main"] + found["worker"] + found["maintenance"]
+    return {OWN: own, **{part: found[part] for part in SERVICES}, "all": found["all"]}
 
 
 def apart(ours: Runs, theirs: Runs, *, notes: Mapping[str, str] | None = None) -> Cause:
@@ -61,13 +69,10 @@ def apart(ours: Runs, theirs: Runs, *, notes: Mapping[str, str] | None = None) -
             for part in sorted(differences, key=lambda name: -differences[name])
             if abs(differences[part]) >= LEAST
         ]
-        cores = [
-            _cores(runs(results), cost["all"]) for runs, cost in ((ours, mine), (theirs, others))
-        ]
+        cores = _cores((ours(results), mine["all"]), (theirs(results), others["all"]))
         return (
             f"{shown(mine['all'])} us of CPU for each against {shown(others['all'])}: "
-            f"{', '.join(parts) or 'the same in all processes'}; cores at work {cores[0]} against "
-            f"{cores[1]}"
+            f"{', '.join(parts) or 'the same in all processes'}; {cores}"
         )
 
     return words
@@ -102,11 +107,8 @@ def beyond_work(ours: Runs, bare: Runs) -> Cause:
             if value >= LEAST
         ]  # fmt: skip
         total = shown(mine["all"] - work["all"])
-        cores = [_cores(runs(results), one["all"]) for runs, one in ((ours, mine), (bare, work))]
-        return (
-            f"{total} us of CPU more than the work of each: {', '.join(parts)}; cores at work "
-            f"{cores[0]} against {cores[1]}"
-        )
+        cores = _cores((ours(results), mine["all"]), (bare(results), work["all"]))
+        return f"{total} us of CPU more than the work of each: {', '.join(parts)}; {cores}"
 
     return words
 
@@ -148,8 +150,8 @@ def idle_over(part: str, theirs: str, *, plus: str | None = None) -> Cause:
 
     def words(results: Results) -> str:
         found = results["latency"]["found"]
-        mine, other = (_median_of(found[side], part) for side in ("Oncepool, client", theirs))
-        more = 0.0 if plus is None else _median_of(found[plus], "p50")
+        mine, other = (median_of(found[side], part) for side in ("Oncepool, client", theirs))
+        more = 0.0 if plus is None else median_of(found[plus], "p50")
         against = shown(other) if plus is None else f"{shown(other)} and {shown(more)}"
         lead = f"{shown(mine)} ms against {against}: {shown(mine - other - more)} over"
         rounds = [shown(times[part]) for times in found[theirs]]
@@ -176,7 +178,7 @@ def half_load(results: Results) -> str:
     found = results["latency"]["found"]
     idle, loaded = (found[side] for side in ("Oncepool, client", "Oncepool, client, half load"))
     return (
-        f"p50 {shown(_median_of(loaded, 'p50'))} ms against {shown(_median_of(idle, 'p50'))}: it "
+        f"p50 {shown(median_of(loaded, 'p50'))} ms against {shown(median_of(idle, 'p50'))}: it "
         "meets chunks that others fill, on the cores that the services and who sends them need"
     )
 
@@ -186,15 +188,13 @@ def said(words: str) -> Cause:
     return lambda _results: words
 
 
-def _median_of(rounds: Sequence[Mapping[str, float]], part: str) -> float:
-    return spread([times[part] for times in rounds]).median
-
-
 def _difference(part: str, mine: float, other: float, note: str) -> str:
     told = note if mine > other and note else ""
     reason = f": {told}" if told else ""
     return f"{part} {mine - other:+.1f} ({shown(mine)} against {shown(other)}{reason})"
 
 
-def _cores(runs: Sequence[Mapping[str, Any]], cost: float) -> str:
-    return f"{spread([run['rate'] for run in runs]).median * cost / 1e6:.2f}"
+def _cores(*sides: tuple[Sequence[Mapping[str, Any]], float]) -> str:
+    """How many were at work in the runs of each side, of which each request costs so much."""
+    told = [f"{median_of(runs, 'rate') * cost / 1e6:.2f}" for runs, cost in sides]
+    return f"cores at work {' against '.join(told)}"

@@ -66,7 +66,7 @@ def _steps(document: Mapping[str, Any]) -> Groups:
     groups: dict[str, dict[str, Spread]] = {}
     for side, runs in document["found"].items():
         for process in ("main", "worker"):
-            for step, microseconds in steps_of(runs, process).items():
+            for step, microseconds in steps_of([run["steps"] for run in runs], process).items():
                 label = f"{process}: {step}".replace(" ", "\n")
                 groups.setdefault(label, {})[side] = spread([microseconds])
     return groups

@@ -18,23 +18,11 @@ from benchmarks.options import options_of, parser_of, rounds_of
 from benchmarks.other_tree import add_option, other_tree
 from benchmarks.report import print_table
 from benchmarks.services import services
-from benchmarks.sides import (
-    Found,
-    Side,
-    cpu_of,
-    keep,
-    measure,
-    rates_of,
-    speeds_of,
-    tell_cpu,
-    with_aim,
-)
+from benchmarks.sides import Found, Side, keep, measure, rates_of, tell_cpu, tell_rates, with_aim
 from benchmarks.spread import ratio
 
 ROUNDS = 5
 HANDLERS = {"bench.noop": "no-op", "bench.insert": "one INSERT", "bench.batch": "batch, COPY"}
-
-
 OURS = "Oncepool"
 PER_POLL = "plain, commit per poll"
 PER_MESSAGE = "plain, commit per message"
@@ -77,18 +65,13 @@ def main() -> None:
 def tell(machine: Machine, found: Found, workers: int, rounds: int, *, whole: bool) -> None:
     """Prints the tables; a whole run is written down and drawn, too."""
     rates = rates_of(found)
-    speeds = speeds_of(rates)
     ratios = {
         handler: {side: ratio(sides[OURS], values) for side, values in sides.items()}
         for handler, sides in rates.items()
     }
     names = list(next(iter(rates.values())))
-    print_table(
-        f"Requests a second, {workers} worker{'s'[: workers > 1]}, median of {rounds}",
-        ("handler", *names),
-        [(name, *(one.median for one in speeds[key].values())) for key, name in HANDLERS.items()],
-        machine.line,
-    )
+    what = f"{workers} worker{'s'[: workers > 1]}, median of {rounds}"
+    tell_rates(rates, HANDLERS, what, machine.line)
     print_table(
         "Oncepool as a multiple of the others: median (lowest - highest), and what it should be",
         ("handler", *names[1:]),
@@ -103,13 +86,10 @@ def tell(machine: Machine, found: Found, workers: int, rounds: int, *, whole: bo
             "workers": workers,
             "rounds": rounds,
             "requests": {side.name: side.count for side in SIDES},
-            "requests_per_second": rates,
-            "cpu": cpu_of(found),
             "oncepool_as_multiple": ratios,
         }
-        groups = {name: speeds[key] for key, name in HANDLERS.items()}
         title = "The full path: requests a second"
-        keep(f"full_path-{workers}", title, machine, results, groups)
+        keep(f"full_path-{workers}", title, machine, results, found, HANDLERS)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@ from itertools import product
 from typing import Any
 
 from benchmarks.causes import Results
+from benchmarks.markdown import rates_of
 from benchmarks.spread import Spread, ratio, ratios, spread
 
 Measure = Callable[[Results], Spread]
@@ -65,7 +66,7 @@ def journals(ours: str, theirs: str = "empty") -> Measure:
 
     def measure(results: Results) -> Spread:
         found = results["journal_size"]["found"]
-        return ratio(*([run["rate"] for run in found[name]] for name in (ours, theirs)))
+        return ratio(*(rates_of(found[name]) for name in (ours, theirs)))
 
     return measure
 
@@ -106,4 +107,4 @@ def _backlogs(results: Results) -> list[Mapping[str, Any]]:
 
 def _rate_ratios(results: Results, file: str, case: str, ours: str, theirs: str) -> list[float]:
     sides = results[file]["found"][case]
-    return ratios(*([run["rate"] for run in sides[name]] for name in (ours, theirs)))
+    return ratios(*(rates_of(sides[name]) for name in (ours, theirs)))

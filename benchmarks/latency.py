@@ -21,7 +21,7 @@ from typing import Any
 
 from benchmarks.asking import (
     Ask,
-    CostedTimes,
+    Times,
     asked,
     asked_in_all,
     by_client,
@@ -108,7 +108,7 @@ def main() -> None:
             for way in ways
             if way.loaded
         }
-        found: dict[str, list[CostedTimes]] = {way.name: [] for way in ways}
+        found: dict[str, list[Times]] = {way.name: [] for way in ways}
         for number, way in in_turns(ways, rounds):
             times = run(stack, way, options.workers, count, rates.get(way.name, 0.0))
             found[way.name].append(times)
@@ -127,7 +127,7 @@ def main() -> None:
     )
 
 
-def run(stack: Stack, way: AskedSide, workers: int, count: int, rate: float = 0.0) -> CostedTimes:
+def run(stack: Stack, way: AskedSide, workers: int, count: int, rate: float = 0.0) -> Times:
     """One side, once, beside `rate` other requests a second."""
     with standing(stack, way, workers) as up:
         where = up.where
@@ -151,14 +151,14 @@ class StandingSide:
     """Its processes, but for their children."""
 
 
-def costed(side: StandingSide, count: int) -> CostedTimes:
+def costed(side: StandingSide, count: int) -> Times:
     """Asks so often; CPU is shared among all requests, also those of the load beside."""
     data, tally = side.where.stack.data, side.where.tally
     begun, others = used(side.roots, data), counted(tally).requests
     times = asked(side.ask, count)
     requests = asked_in_all(count) + counted(tally).requests - others
     cpu = per_request(begun, used(side.roots, data), requests)
-    return CostedTimes(times.p50, times.p99, times.longest, times.count, cpu)
+    return replace(times, cpu=cpu)
 
 
 @contextmanager
@@ -212,7 +212,7 @@ def kept_up(stack: Stack, way: AskedSide, workers: int, count: int) -> float:
     raise RuntimeError(f"{way.name} keeps up with none of {TRIED} of {most:,.0f} a second")
 
 
-def tell(found: Mapping[str, Sequence[CostedTimes]], caption: str) -> None:
+def tell(found: Mapping[str, Sequence[Times]], caption: str) -> None:
     """Prints the table."""
     print_table(
         "Milliseconds from before it is produced until its status is read, medians of the rounds",
@@ -248,7 +248,7 @@ def tell_steps(steps: Sequence[Mapping[str, Any]]) -> None:
 TOLD = ("p50", "p99", "longest")
 
 
-def _ratio(found: Mapping[str, Sequence[CostedTimes]], ours: str, theirs: str, part: str) -> str:
+def _ratio(found: Mapping[str, Sequence[Times]], ours: str, theirs: str, part: str) -> str:
     mine, others = ([getattr(t, part) for t in found[side]] for side in (ours, theirs))
     return str(ratio(mine, others))
 

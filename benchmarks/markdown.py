@@ -46,6 +46,11 @@ def cpus(runs: Sequence[Mapping[str, Any]]) -> list[Mapping[str, float]]:
     return [run.get("cpu", {}) for run in runs]
 
 
+def rates_of(runs: Sequence[Mapping[str, Any]]) -> list[float]:
+    """What each run did a second."""
+    return [run["rate"] for run in runs]
+
+
 def median_of(runs: Sequence[Mapping[str, Any]], name: str) -> float:
     """Of one figure of runs."""
     return spread([run[name] for run in runs]).median

@@ -18,7 +18,7 @@ class Measured:
 
 
 class Span(NamedTuple):
-    """From when to when, by the monotonic clock, CPU was counted."""
+    """From when to when, by the monotonic clock."""
 
     begin: float
     end: float

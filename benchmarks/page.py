@@ -18,7 +18,7 @@ import orjson
 from benchmarks import page_sections as sections
 from benchmarks.causes import Results
 from benchmarks.goals import Judged, verdicts
-from benchmarks.markdown import NOT_MEASURED, table
+from benchmarks.markdown import NOT_MEASURED, rates_of, table
 from benchmarks.page_budget import budget
 from benchmarks.page_contests import CONTESTS, contest, floor
 from benchmarks.report import RESULTS, say
@@ -59,7 +59,7 @@ highest. So a ratio differs from that of the two rates beside it, which are medi
   them, in as many processes and chunks as large; no Kafka, nothing parsed or handed over, and
   neither broker nor main process on the cores beside it. It is no consumer: what it lacks of one
   says [What any design needs](#what-any-design-needs).
-- *ec01882*: Oncepool itself as of 21 November 2026, the commit that the work on speed began with.
+- *ec01882*: Oncepool as of commit ec01882 (21 November 2026), for comparison.
 """
 
 
@@ -121,12 +121,12 @@ def _losses(results: Results, found: Sequence[Judged]) -> str:
     ]
     for name, title in CONTESTS.items():
         for case, sides in results.get(name, {}).get("found", {}).items():
-            ours = _rates(sides["Oncepool"])
+            ours = rates_of(sides["Oncepool"])
             lines += [
                 f"- {title}, {case}: {share} of {side}."
                 for side, runs in sides.items()
                 if not side.startswith("Oncepool")
-                and (share := ratio(ours, _rates(runs))).median < 1
+                and (share := ratio(ours, rates_of(runs))).median < 1
             ]
     lines += _lost_by_edges(results)
     if not lines:
@@ -146,14 +146,10 @@ def _lost_by_edges(results: Results) -> list[str]:
     for what, sides in groups.items():
         first, *others = sides
         for side in others:
-            share = ratio(_rates(sides[side]), _rates(sides[first]))
+            share = ratio(rates_of(sides[side]), rates_of(sides[first]))
             if share.median < 1:
                 lines.append(f"- {what}, {side}: {share} of the {first}.")
     return lines
-
-
-def _rates(runs: Sequence[Mapping[str, Any]]) -> list[float]:
-    return [run["rate"] for run in runs]
 
 
 def _runs(results: Results) -> str:

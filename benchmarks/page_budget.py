@@ -31,7 +31,7 @@ def budget(document: Mapping[str, Any]) -> Iterator[str]:
         "all": [_whole(found[side]) for side in sides],
     })  # fmt: skip
     for process in ("main", "worker"):
-        steps = [steps_of(found[side], process) for side in sides]
+        steps = [steps_of([run["steps"] for run in found[side]], process) for side in sides]
         names = dict.fromkeys(name for one in reversed(steps) for name in one)
         yield f"**{process}**"
         yield _compared("step", sides, {n: [one.get(n) for one in steps] for n in names})
@@ -41,15 +41,17 @@ def budget(document: Mapping[str, Any]) -> Iterator[str]:
 
 def _profile(runs: Sequence[Mapping[str, Any]], process: str) -> Iterator[str]:
     """The functions that take most of a process's CPU."""
-    told = [{"steps": run.get("functions", {})} for run in runs]
-    if functions := steps_of(told, process):
+    if functions := steps_of([run.get("functions", {}) for run in runs], process):
         yield f"The {MOST} functions of it in which most is spent:"
         yield table(("function", "us"), list(functions.items())[:MOST])
 
 
-def steps_of(runs: Sequence[Mapping[str, Any]], process: str) -> dict[str, float]:
-    """Step -> microseconds for each request, the longest first: medians of the rounds."""
-    told = [run["steps"][process] for run in runs if run["steps"].get(process)]
+def steps_of(rounds: Sequence[Mapping[str, Mapping[str, float]]], process: str) -> dict[str, float]:
+    """Step -> microseconds for each request, the longest first: medians of the rounds.
+
+    `rounds`: of each what its processes told, by step.
+    """
+    told = [steps for one in rounds if (steps := one.get(process))]
     names = {name for one in told for name in one}
     found = {name: spread([one.get(name, 0.0) for one in told]).median for name in names}
     return dict(sorted(found.items(), key=lambda pair: (-pair[1], pair[0])))

@@ -7,7 +7,7 @@ from typing import Any
 
 from benchmarks.causes import Results, medians_of
 from benchmarks.cpu import PARTS, medians
-from benchmarks.markdown import NOT_MEASURED, plot, table
+from benchmarks.markdown import NOT_MEASURED, plot, rates_of, table
 from benchmarks.spread import ratio, spread
 
 CONTESTS = {
@@ -40,11 +40,11 @@ to another process, or committed before it runs. What Oncepool spends more is le
 def contest(name: str, document: Mapping[str, Any]) -> Iterator[str]:
     """One contest: a table a case, and its plot."""
     for case, sides in document["found"].items():
-        ours = [run["rate"] for run in sides["Oncepool"]]
+        ours = rates_of(sides["Oncepool"])
         rows = []
         for side, runs in sides.items():
             cpu = medians([run["cpu"] for run in runs])
-            rates = [run["rate"] for run in runs]
+            rates = rates_of(runs)
             rows.append((side, spread(rates).median, ratio(ours, rates), *cpu.values()))
         yield f"**{case}**: {document['unit']} a second, and microseconds of CPU for each"
         yield table(("side", "rate", "Oncepool / it", *PARTS, "all"), rows)

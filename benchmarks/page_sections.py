@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from benchmarks.cpu import PARTS
-from benchmarks.markdown import cpu_table, cpus, median_of, plot, table
+from benchmarks.markdown import cpu_table, cpus, median_of, plot, rates_of, table
 from benchmarks.page_contests import ALIKE_SINCE, UNLIKE
 from benchmarks.spread import Spread, ratio, spread
 
@@ -62,11 +62,11 @@ def _steps(steps: Sequence[Mapping[str, Any]] | None) -> Iterator[str]:
 def journal_size(document: Mapping[str, Any]) -> Iterator[str]:
     """Journals of several sizes."""
     found = document["found"]
-    empty = [run["rate"] for run in found["empty"]]
+    empty = rates_of(found["empty"])
     rows = [
         (name, spread(rates).median, ratio(rates, empty))
         for name, runs in found.items()
-        if (rates := [run["rate"] for run in runs])
+        if (rates := rates_of(runs))
     ]
     yield table(("journal", "requests/s", "share of an empty one's"), rows)
     yield cpu_table("journal", {name: cpus(runs) for name, runs in found.items()})
@@ -175,14 +175,14 @@ def rebalance(document: Mapping[str, Any]) -> Iterator[str]:
 def scale(document: Mapping[str, Any]) -> Iterator[str]:
     """Workers and consumers, and the model."""
     for case, sides in document["found"].items():
-        base = [run["rate"] for run in sides["1 x 1"]]
+        base = rates_of(sides["1 x 1"])
         yield f"**{case}**, instances x workers on the same cores"
         yield table(
             ("side", "requests/s", "/ 1 x 1"),
             [
                 (side, spread(rates).median, ratio(rates, base))
                 for side, runs in sides.items()
-                if (rates := [run["rate"] for run in runs])
+                if (rates := rates_of(runs))
             ],
         )
         yield cpu_table("side", {side: cpus(runs) for side, runs in sides.items()})
@@ -205,7 +205,7 @@ def gateway(document: Mapping[str, Any]) -> Iterator[str]:
     """The HTTP gateway."""
     yield f"{document['connections']} connections; CPU in microseconds of each process for a call."
     for method, sides in document["found"].items():
-        bare = [run["rate"] for run in next(iter(sides.values()))]
+        bare = rates_of(next(iter(sides.values())))
         parts = list(next(iter(sides.values()))[0]["cpu"])
         yield f"**{method}**"
         yield table(
@@ -217,7 +217,7 @@ def gateway(document: Mapping[str, Any]) -> Iterator[str]:
                     *(spread([run["cpu"][part] for run in runs]).median for part in parts),
                 )
                 for side, runs in sides.items()
-                if (rates := [run["rate"] for run in runs])
+                if (rates := rates_of(runs))
             ],
         )  # fmt: skip
     yield plot("gateway")
@@ -227,7 +227,7 @@ def client(document: Mapping[str, Any]) -> Iterator[str]:
     """The clients beside the bare steps of asking."""
     found = document["found"]
     first, runs = next(iter(found.items()))
-    bare, halves = ([of(run) for run in runs] for of in (_rate, _half))
+    bare, halves = rates_of(runs), _halves(runs)
     parts = list(runs[0]["cpu"])
     yield (
         f"{document['requests']:,} sent at once, then waited for: answers a second, and "
@@ -237,7 +237,7 @@ def client(document: Mapping[str, Any]) -> Iterator[str]:
         ("side", "answers/s", f"/ {first}", *parts),
         [
             (
-                side, spread(list(map(_rate, of))).median, ratio(list(map(_rate, of)), bare),
+                side, spread(rates_of(of)).median, ratio(rates_of(of), bare),
                 *(spread([run["cpu"][part] for run in of]).median for part in parts),
             )
             for side, of in found.items()
@@ -250,9 +250,9 @@ def client(document: Mapping[str, Any]) -> Iterator[str]:
         [
             *(
                 (
-                    side, spread(list(map(_half, of))).median,
+                    side, spread(_halves(of)).median,
                     spread([run["times"]["p99"] for run in of]).median,
-                    ratio(list(map(_half, of)), halves),
+                    ratio(_halves(of), halves),
                 )
                 for side, of in found.items()
             ),
@@ -262,9 +262,6 @@ def client(document: Mapping[str, Any]) -> Iterator[str]:
     yield plot("client")
 
 
-def _rate(run: Mapping[str, Any]) -> float:
-    return float(run["rate"])
-
-
-def _half(run: Mapping[str, Any]) -> float:
-    return float(run["times"]["p50"])
+def _halves(runs: Sequence[Mapping[str, Any]]) -> list[float]:
+    """The p50 of each run."""
+    return [run["times"]["p50"] for run in runs]

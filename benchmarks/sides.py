@@ -66,6 +66,19 @@ def cpu_of(found: Found) -> dict[str, dict[str, list[Mapping[str, float]]]]:
     }
 
 
+def tell_rates(rates: Rates, handlers: Mapping[str, str], what: str, caption: str) -> None:
+    """Prints the table of what they did a second."""
+    print_table(
+        f"Requests a second, {what}",
+        ("handler", *next(iter(rates.values()))),
+        [
+            (name, *(spread(values).median for values in rates[key].values()))
+            for key, name in handlers.items()
+        ],
+        caption,
+    )
+
+
 def tell_cpu(found: Found, handlers: Mapping[str, str]) -> None:
     """Prints the table of what a request costs each process."""
     print_table(
@@ -80,14 +93,6 @@ def tell_cpu(found: Found, handlers: Mapping[str, str]) -> None:
     )
 
 
-def speeds_of(rates: Rates) -> dict[str, dict[str, Spread]]:
-    """Handler -> side -> where its rates lie."""
-    return {
-        handler: {side: spread(values) for side, values in sides.items()}
-        for handler, sides in rates.items()
-    }
-
-
 def with_aim(found: Spread, aim: float | None) -> str:
     """A ratio, and whether it is what it should be."""
     if aim is None:
@@ -96,13 +101,24 @@ def with_aim(found: Spread, aim: float | None) -> str:
 
 
 def keep(
-    name: str, title: str, machine: Machine, results: dict[str, Any], groups: Mapping[str, Any]
+    name: str,
+    title: str,
+    machine: Machine,
+    results: Mapping[str, Any],
+    found: Found,
+    handlers: Mapping[str, str],
 ) -> None:
-    """Writes a whole run down and draws it; `groups` maps a handler's name to its sides' rates."""
+    """Writes a whole run down, with its rates and CPU beside the other results, and draws it."""
     from benchmarks.plot import bars  # takes a second that a quick run saves
 
-    say(f"written: {_shown(write_json(name, machine, results))}")
+    rates = rates_of(found)
+    document = {**results, "requests_per_second": rates, "cpu": cpu_of(found)}
+    say(f"written: {_shown(write_json(name, machine, document))}")
     path = RESULTS / f"{name}.svg"
+    groups = {
+        handler: {side: spread(values) for side, values in rates[key].items()}
+        for key, handler in handlers.items()
+    }
     bars(path, title, "requests/s", groups)
     say(f"drawn: {_shown(path)}")
 

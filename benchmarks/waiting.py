@@ -24,17 +24,7 @@ from benchmarks.options import options_of, parser_of, rounds_of
 from benchmarks.other_tree import add_option, other_tree
 from benchmarks.report import print_table
 from benchmarks.services import services
-from benchmarks.sides import (
-    Found,
-    Side,
-    cpu_of,
-    keep,
-    measure,
-    rates_of,
-    speeds_of,
-    tell_cpu,
-    with_aim,
-)
+from benchmarks.sides import Found, Side, keep, measure, rates_of, tell_cpu, tell_rates, with_aim
 from benchmarks.spread import ratio
 from benchmarks.watch import TallyWatch
 
@@ -123,17 +113,11 @@ def fill_queue(where: RunNames, handler: str, count: int, delay: str) -> None:
 def tell(machine: Machine, found: Found, rows: int, rounds: int, *, whole: bool) -> None:
     """Prints the tables; a whole run is written down and drawn, too."""
     rates = rates_of(found)
-    speeds = speeds_of(rates)
     ratios = {
         handler: {side: ratio(sides[side], sides[EMPTY]) for side in sides if side != EMPTY}
         for handler, sides in rates.items()
     }
-    print_table(
-        f"Requests a second, {rows:,} rows waiting, median of {rounds}",
-        ("handler", *next(iter(speeds.values()))),
-        [(name, *(one.median for one in speeds[key].values())) for key, name in HANDLERS.items()],
-        machine.line,
-    )
+    tell_rates(rates, HANDLERS, f"{rows:,} rows waiting, median of {rounds}", machine.line)
     print_table(
         f"As a share of what fresh requests do beside an {EMPTY}: median (lowest - highest)",
         ("handler", *next(iter(ratios.values()))),
@@ -144,13 +128,9 @@ def tell(machine: Machine, found: Found, rows: int, rounds: int, *, whole: bool)
     )
     tell_cpu(found, HANDLERS)
     if whole:
-        results = {
-            "rows": rows, "rounds": rounds, "requests_per_second": rates,
-            "share_of_fresh": ratios, "cpu": cpu_of(found),
-        }  # fmt: skip
-        groups = {name: speeds[key] for key, name in HANDLERS.items()}
+        results = {"rows": rows, "rounds": rounds, "share_of_fresh": ratios}
         title = "Fresh requests and the waiting queue: requests a second"
-        keep("waiting", title, machine, results, groups)
+        keep("waiting", title, machine, results, found, HANDLERS)
 
 
 if __name__ == "__main__":

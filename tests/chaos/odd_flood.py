@@ -325,4 +325,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    run.end_at_sigterm()
     sys.exit(main())

@@ -1,6 +1,6 @@
 """Plants bugs, and sees that the suites find them: each by the check that it is for.
 
-    scripts/mutants --checkers                   all of `checkers.toml`: an hour, one run at a time
+    scripts/mutants --checkers                   all of `checkers.toml`, in more than an hour
     scripts/mutants --checkers --only order      those whose names have this in them
     scripts/mutants --checkers --suite kills     those runs alone; may be given several times
     scripts/mutants --checkers --report docs/reliability     figures go to checkers.json, beside
@@ -38,7 +38,7 @@ from tests.support.published import version
 SUITES = ("simulate", "fuzz", "kills", "malformed", "chaos", "soak")
 PATIENCE = 1200.0
 """Seconds that a suite may take: a bug may make it wait for long."""
-FOUND, SOUND = 1, 0
+FAILED, PASSED = 1, 0
 """Exit codes of a suite."""
 MARK = "CHECKERS_TREE"
 """Names the copy in the environment of all processes of a run."""
@@ -49,34 +49,34 @@ STARTS = re.compile(r"^((?:\w+=\S+ )*)exec \.venv/bin/python -m (\S+)", re.MULTI
 
 
 @dataclass(frozen=True, slots=True)
-class Hunt:
-    """A suite that has to find a bug."""
+class SuiteRun:
+    """A run of a suite that has to find a bug."""
 
-    run: str
-    """Its name, and its options."""
+    command: str
+    """The suite's name, and its options."""
     by: str
     """What it says then."""
 
     @property
     def suite(self) -> str:
-        return self.run.split()[0]
+        return self.command.split()[0]
 
 
 @dataclass(frozen=True, slots=True)
-class Quarry:
+class PlantedBug:
     """A bug, the promise that it breaks, and who has to find it."""
 
     bug: Bug
     breaks: str
-    hunts: tuple[Hunt, ...]
+    runs: tuple[SuiteRun, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What came of one hunt."""
+    """What came of one run with a bug."""
 
-    quarry: Quarry
-    hunt: Hunt
+    planted: PlantedBug
+    wanted: SuiteRun
     found: bool
     said: str
     """The line by which it was found, or what happened instead."""
@@ -84,7 +84,7 @@ class Finding:
 
 
 @dataclass(frozen=True, slots=True)
-class Run:
+class RunResult:
     """What a suite's command came to."""
 
     code: int
@@ -92,16 +92,17 @@ class Run:
     seconds: float
 
 
-def quarries() -> list[Quarry]:
+def planted_bugs() -> list[PlantedBug]:
     """All of the list. A bug without a place of its own is one of `mutants.toml`."""
     known = {entry["name"]: entry for entry in listed("mutants.toml", "mutant")}
-    return [quarry_of(entry, known) for entry in listed("checkers.toml", "bug")]
+    return [planted_bug_of(entry, known) for entry in listed("checkers.toml", "bug")]
 
 
-def quarry_of(entry: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -> Quarry:
+def planted_bug_of(entry: Mapping[str, Any], known: Mapping[str, Mapping[str, Any]]) -> PlantedBug:
     place = entry if "file" in entry else known[entry["name"]]
     bug = Bug(entry["name"], place["file"], place["old"], place["new"])
-    return Quarry(bug, entry["breaks"], tuple(Hunt(**hunt) for hunt in entry["found"]))
+    runs = tuple(SuiteRun(wanted["run"], wanted["by"]) for wanted in entry["found"])
+    return PlantedBug(bug, entry["breaks"], runs)
 
 
 def module_of(suite: str) -> tuple[str, dict[str, str]]:
@@ -131,7 +132,7 @@ class SuiteTree(Tree):
         self._keep = keep
         self._number = 0
 
-    def suite(self, command: str, name: str = "") -> Run:
+    def suite(self, command: str, name: str = "") -> RunResult:
         """Runs `scripts/<command>`; `name`: of the bug that is planted."""
         suite, *options = shlex.split(command)
         module, variables = module_of(suite)
@@ -148,108 +149,109 @@ class SuiteTree(Tree):
             end_marked(f"{MARK}={self._folder}")
         if self._keep is not None:
             self._number += 1
-            kept = self._keep / f"{self._number:02}-{suite}-{name or 'sound'}.log"
+            kept = self._keep / f"{self._number:02}-{suite}-{name or 'without a bug'}.log"
             kept.write_text(f"scripts/{command}\n{said}\nexit code {code}\n")
-        return Run(code, said, time.monotonic() - began)
+        return RunResult(code, said, time.monotonic() - began)
 
 
-class Hunting:
+class Runner:
     """Runs of suites with bugs and without."""
 
-    def __init__(self, tree: SuiteTree) -> None:
+    def __init__(self, tree: SuiteTree, without: dict[str, RunResult]) -> None:
+        """`without`: what each command came to without a bug; it is added to."""
         self._tree = tree
-        self.sound: dict[str, Run] = {}
-        """What each command came to without a bug."""
+        self._without = without
 
-    def hunt(self, quarry: Quarry, hunt: Hunt) -> Finding:
+    def run(self, planted: PlantedBug, wanted: SuiteRun) -> Finding:
         """Plants a bug, and runs a suite that has to find it."""
-        if quarry.bug.found(ROOT) != 1:
+        if planted.bug.found(ROOT) != 1:
             return Finding(
-                quarry, hunt, found=False, said="its place is not in the code", seconds=0
+                planted, wanted, found=False, said="its place is not in the code", seconds=0
             )
-        if hunt.run not in self.sound:
-            self.sound[hunt.run] = self._tree.suite(hunt.run)
-        without = self.sound[hunt.run]
-        if without.code != SOUND:
+        if wanted.command not in self._without:
+            self._without[wanted.command] = self._tree.suite(wanted.command)
+        without = self._without[wanted.command]
+        if without.code != PASSED:
             said = f"not tried, it fails without it: {without.said[-LAST:]}"
-            return Finding(quarry, hunt, found=False, said=said, seconds=0)
-        with self._tree.planted(quarry.bug):
-            return judged(quarry, hunt, self._tree.suite(hunt.run, quarry.bug.name))
+            return Finding(planted, wanted, found=False, said=said, seconds=0)
+        with self._tree.planted(planted.bug):
+            return judged(planted, wanted, self._tree.suite(wanted.command, planted.bug.name))
 
 
-def judged(quarry: Quarry, hunt: Hunt, with_it: Run) -> Finding:
+def judged(planted: PlantedBug, wanted: SuiteRun, with_it: RunResult) -> Finding:
     """Whether a run with the bug has found it, by the right check. Pure."""
-    lines = [line.strip() for line in with_it.said.splitlines() if hunt.by in line]
-    found = with_it.code == FOUND and bool(lines)
+    lines = [line.strip() for line in with_it.said.splitlines() if wanted.by in line]
+    found = with_it.code == FAILED and bool(lines)
     if found:
         said = lines[0][:SHOWN]
-    elif with_it.code == SOUND:
+    elif with_it.code == PASSED:
         said = "the suite says that all is well"
     else:
-        said = f"exit code {with_it.code}, nothing of {hunt.by!r}: {with_it.said[-LAST:]}"
-    return Finding(quarry, hunt, found, said, with_it.seconds)
+        said = f"exit code {with_it.code}, nothing of {wanted.by!r}: {with_it.said[-LAST:]}"
+    return Finding(planted, wanted, found, said, with_it.seconds)
 
 
-def chosen_by(options: argparse.Namespace) -> list[tuple[Quarry, Hunt]]:
-    """The hunts that the options name, those of a suite together."""
+def chosen_by(options: argparse.Namespace) -> list[tuple[PlantedBug, SuiteRun]]:
+    """The runs that the options name, those of a suite together."""
     return [
-        (quarry, hunt)
+        (planted, wanted)
         for suite in SUITES if not options.suite or suite in options.suite
-        for quarry in quarries()
-        if not options.only or any(part in quarry.bug.name for part in options.only)
-        for hunt in quarry.hunts if hunt.suite == suite
+        for planted in planted_bugs()
+        if not options.only or any(part in planted.bug.name for part in options.only)
+        for wanted in planted.runs if wanted.suite == suite
     ]  # fmt: skip
 
 
-def hunts(
-    chosen: Sequence[tuple[Quarry, Hunt]], keep: Path | None, sound: dict[str, Run]
+def findings_of(
+    chosen: Sequence[tuple[PlantedBug, SuiteRun]], keep: Path | None, without: dict[str, RunResult]
 ) -> Iterator[Finding]:
-    """Makes them one after the other; notes in `sound` what commands came to without a bug."""
+    """Makes the runs one after the other; notes in `without` what they came to without a bug."""
     with tempfile.TemporaryDirectory(prefix="checkers-") as folder:
         # PostgreSQL does not run as root and has to enter it.
         Path(folder).chmod(0o755)
-        hunting = Hunting(SuiteTree(Path(folder), keep))
-        hunting.sound = sound
-        for quarry, hunt in chosen:
-            yield hunting.hunt(quarry, hunt)
+        runner = Runner(SuiteTree(Path(folder), keep), without)
+        for planted, wanted in chosen:
+            yield runner.run(planted, wanted)
 
 
 # What is told
 
 
-def figures(findings: Sequence[Finding], sound: Mapping[str, Run], code: str) -> dict[str, Any]:
+def figures(
+    findings: Sequence[Finding], without: Mapping[str, RunResult], code: str
+) -> dict[str, Any]:
     """What came of them, in numbers; `code`: the version that they were made with. Pure."""
     bugs: dict[str, Any] = {}
     for one in findings:
-        told = bugs.setdefault(one.quarry.bug.name, {"breaks": one.quarry.breaks, "runs": {}})
-        told["runs"][one.hunt.run] = {
-            "found": one.found, "by": one.hunt.by, "said": one.said,
+        told = bugs.setdefault(one.planted.bug.name, {"breaks": one.planted.breaks, "runs": {}})
+        told["runs"][one.wanted.command] = {
+            "found": one.found, "by": one.wanted.by, "said": one.said,
             "seconds": round(one.seconds), "version": code,
         }  # fmt: skip
-    without = {
+    told_without = {
         run: {"exit code": made.code, "seconds": round(made.seconds), "version": code}
-        for run, made in sound.items()
+        for run, made in without.items()
     }
-    return {"bugs": bugs, "without a bug": without}
+    return {"bugs": bugs, "without a bug": told_without}
 
 
 def merged(
-    kept: Mapping[str, Any], new: Mapping[str, Any], now: Sequence[Quarry]
+    kept: Mapping[str, Any], new: Mapping[str, Any], now: Sequence[PlantedBug]
 ) -> dict[str, Any]:
-    """What is known of all hunts that the list has now: new figures, and kept ones of the others.
+    """What is known of all runs that the list has now: new figures, and kept ones of the others.
 
     Pure.
     """
     bugs: dict[str, Any] = {}
-    for quarry in now:
+    for planted in now:
         runs: dict[str, Any] = {}
         for source in (kept, new):
-            known = source.get("bugs", {}).get(quarry.bug.name, {}).get("runs", {})
-            runs |= {h.run: known[h.run] for h in quarry.hunts if h.run in known}
+            known = source.get("bugs", {}).get(planted.bug.name, {}).get("runs", {})
+            runs |= {r.command: known[r.command] for r in planted.runs if r.command in known}
         if runs:
-            order = [h.run for h in quarry.hunts if h.run in runs]
-            bugs[quarry.bug.name] = {
-                "breaks": quarry.breaks,
+            order = [r.command for r in planted.runs if r.command in runs]
+            bugs[planted.bug.name] = {
+                "breaks": planted.breaks,
                 "runs": {run: runs[run] for run in order},
             }
     wanted = {run for told in bugs.values() for run in told["runs"]}
@@ -264,7 +266,7 @@ def merged(
         "command": "scripts/mutants --checkers",
         "verdict": verdict_of(lived),
         "planted": len(bugs),
-        "hunts": len(all_runs),
+        "runs": len(all_runs),
         "found by": dict(found_by.most_common()),
         "seconds": sum(one["seconds"] for one in all_runs),
         "bugs": bugs,
@@ -299,21 +301,21 @@ def _cell(one: Mapping[str, Any]) -> str:
 
 
 def main(options: argparse.Namespace) -> int:
-    """Makes the hunts that the options name."""
+    """Makes the runs that the options name."""
     for folder in filter(None, (options.report, options.keep)):  # known now, not in an hour
         folder.mkdir(parents=True, exist_ok=True)
     # Else those who are started where nobody can interrupt them cannot be, either.
     signal.signal(signal.SIGINT, signal.default_int_handler)
     began, code = time.monotonic(), version()
     findings, told = list[Finding](), dict[str, Any]()
-    sound: dict[str, Run] = {}
-    for one in hunts(chosen_by(options), options.keep, sound):
+    without: dict[str, RunResult] = {}
+    for one in findings_of(chosen_by(options), options.keep, without):
         findings.append(one)
         how = "found by" if one.found else "NOT FOUND by"
-        say(f"{one.quarry.bug.name}: {how} scripts/{one.hunt.run} ({one.seconds:.0f} s)")
+        say(f"{one.planted.bug.name}: {how} scripts/{one.wanted.command} ({one.seconds:.0f} s)")
         say(f"    {one.said}")
         if options.report is not None:  # each at once: a whole run takes long
-            told = publish(options.report / FILE, figures([one], sound, code))
+            told = publish(options.report / FILE, figures([one], without, code))
     if told:
         say("\n".join(table(told)))
     lived = sum(not one.found for one in findings)
@@ -325,6 +327,6 @@ def main(options: argparse.Namespace) -> int:
 def publish(file: Path, new: Mapping[str, Any]) -> dict[str, Any]:
     """Writes new figures beside those that are kept; all of them."""
     kept = json.loads(file.read_text()) if file.exists() else {}
-    told = merged(kept, new, quarries())
+    told = merged(kept, new, planted_bugs())
     file.write_text(json.dumps(told, indent=1) + "\n")
     return told

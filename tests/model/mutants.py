@@ -126,7 +126,7 @@ def untried(chosen: Sequence[Mutant], failing: Sequence[str]) -> list[Trial]:
     ]
 
 
-def hunt(chosen: Sequence[Mutant], jobs: int, patience: int = PATIENCE) -> Iterator[Trial]:
+def tried_all(chosen: Sequence[Mutant], jobs: int, patience: int = PATIENCE) -> Iterator[Trial]:
     """Tries bugs, `jobs` at a time, each in a copy of its own."""
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         trees: SimpleQueue[TestedTree] = SimpleQueue()
@@ -186,6 +186,21 @@ def parser_of() -> argparse.ArgumentParser:
     return parser
 
 
+def options_of(
+    parser: argparse.ArgumentParser, given: Sequence[str] | None = None
+) -> argparse.Namespace:
+    """The options; those that say nothing to the bugs that are planted are an error."""
+    options = parser.parse_args(given)
+    if options.checkers:
+        others, which = ("pure", "stack", "jobs", "patience"), "not of --checkers"
+    else:
+        others, which = ("suite", "keep"), "of --checkers alone"
+    for name in others:
+        if getattr(options, name) != parser.get_default(name):
+            parser.error(f"--{name} is {which}")
+    return options
+
+
 def chosen_by(options: argparse.Namespace) -> list[Mutant]:
     """Those that the options name."""
     chosen = [m for m in mutants() if not options.only or any(t in m.name for t in options.only)]
@@ -204,11 +219,11 @@ def trials_of(chosen: Sequence[Mutant], options: argparse.Namespace) -> Iterator
     sick = untried(chosen, failing)
     yield from sick
     sound = [m for m in chosen if m not in [trial.mutant for trial in sick]]
-    yield from hunt(sound, options.jobs, options.patience)
+    yield from tried_all(sound, options.jobs, options.patience)
 
 
 def main() -> int:
-    options = (parser := parser_of()).parse_args()
+    options = options_of(parser := parser_of())
     if options.checkers:
         return checkers.main(options)
     if options.report is not None:  # what cannot be written is known now
@@ -236,4 +251,5 @@ def main() -> int:
 
 
 if __name__ == "__main__":
+    run.end_at_sigterm()
     sys.exit(main())

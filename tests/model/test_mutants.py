@@ -10,6 +10,7 @@ from tests.model.mutants import (
     chosen_by,
     figures,
     mutants,
+    options_of,
     parser_of,
     untried,
     verdict,
@@ -69,3 +70,23 @@ def test_bugs_are_chosen_by_parts_of_their_names() -> None:
         "scripts/mutants"
     )
     assert chosen_by(parser_of().parse_args([])) == LIST
+
+
+@pytest.mark.parametrize(
+    "given, wrong",
+    [
+        (["--checkers", "--pure"], "--pure is not of --checkers"),
+        (["--checkers", "--jobs", "4"], "--jobs is not of --checkers"),
+        (["--checkers", "--patience", "60"], "--patience is not of --checkers"),
+        (["--suite", "kills"], "--suite is of --checkers alone"),
+        (["--keep", "logs"], "--keep is of --checkers alone"),
+    ],
+)
+def test_options_of_the_other_bugs_are_refused(
+    given: list[str], wrong: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit):
+        options_of(parser_of(), given)
+    assert wrong in capsys.readouterr().err
+    assert options_of(parser_of(), ["--checkers", "--suite", "kills", "--keep", "logs"]).checkers
+    assert options_of(parser_of(), ["--stack", "--jobs", "1"]).stack

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import psycopg
 from psycopg.rows import dict_row
 
+from feedback.outbox.migrations import migrate
 from feedback.postgres_times import TimesCursor
 
 
@@ -31,3 +34,13 @@ class Outbox:
     def sql(self, text: str) -> str:
         """The statement with the schema's name in it."""
         return text.replace(":schema", self.schema)
+
+
+@contextmanager
+def new_outbox(url: str, schema: str, senders: Sequence[str] = ()) -> Iterator[Outbox]:
+    """One whose tables are made here."""
+    with psycopg.connect(url) as connection:
+        migrate(connection, schema, list(senders))
+    made = Outbox(url, schema)
+    yield made
+    made.connection.close()

@@ -12,6 +12,9 @@ from stack.places import free_port
 from tests.support.programs import started
 from tests.support.waiting import eventually
 
+HELD = 30.0
+"""Seconds for which an answer is late, so that its relay is killed before it has it."""
+
 
 class RelayProcess:
     """One `oncepool relay`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import sys
 import tempfile
 from collections.abc import Callable
@@ -37,6 +38,19 @@ def begin() -> bool:
     # PostgreSQL does not run as root and has to enter it.
     folder().chmod(0o711)
     return True
+
+
+def end_at_sigterm() -> None:
+    """SIGTERM ends this program as Ctrl-C does: it takes down what it started. Exit code 143.
+
+    For programs that begin a run by themselves; pytest has its own ways.
+    """
+    signal.signal(signal.SIGTERM, _told_to_end)
+
+
+def _told_to_end(number: int, _frame: object) -> None:
+    signal.signal(number, lambda *_: None)  # once is enough: it is clearing up
+    sys.exit(128 + number)
 
 
 def folder() -> Path:

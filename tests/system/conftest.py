@@ -10,6 +10,7 @@ import pytest
 from feedback.status.redis_store import RedisStatusStore
 from stack import Stack
 from tests.support.answering import Answering
+from tests.support.outbox import Outbox, new_outbox
 from tests.support.service import Bench
 
 
@@ -38,3 +39,17 @@ def answering(stack: Stack, topic: Callable[..., str], prefix: str) -> Iterator[
     yield made
     made.close()
     store.close()
+
+
+@pytest.fixture
+def outbox_(
+    request: pytest.FixtureRequest,
+    stack: Stack,
+    empty_schema: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Iterator[Outbox]:
+    """An outbox that nobody else uses; the module may say which SENDERS have rows in it."""
+    monkeypatch.setenv("ONCEPOOL_OUTBOX_SCHEMA", empty_schema)
+    senders = getattr(request.module, "SENDERS", ())
+    with new_outbox(stack.database, empty_schema, senders) as made:
+        yield made

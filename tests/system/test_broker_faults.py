@@ -36,6 +36,7 @@ from tests.support.fake_pool import FakePool
 from tests.support.fatal import fail_fatally
 from tests.support.heartbeat_proxy import HeartbeatProxy
 from tests.support.kafka_proxy import LoneBrokerProxy
+from tests.support.outbox import Outbox
 from tests.support.relay_process import RelayProcess
 from tests.support.storm import Member, Storm, check
 from tests.support.topic_reader import ids
@@ -47,6 +48,7 @@ PROTOCOLS: dict[str, dict[str, Any]] = {
 }
 IMPATIENT = {"kafka_properties": {"socket.timeout.ms": 1500}}
 LOG = get_logger("test")
+SENDERS = ["billing"]
 GIVEN_UP = f"ConsumerGroupHeartbeat: {KafkaError(KafkaError.INVALID_REQUEST).str()}"
 
 
@@ -387,42 +389,45 @@ def test_a_relay_waits_for_its_broker_and_sends_what_came_meanwhile(
     assert list(dict.fromkeys(ids(own_stack, topic))) == wanted
 
 
+def own_cluster_of(sender: str, config: Path, **route: str) -> dict[str, str]:
+    """Has a relay's file name a sender's topic, brokers and Redis; the variable that names it."""
+    lines = [f"[outbox.routes.{sender}]", *(f'{name} = "{value}"' for name, value in route.items())]
+    config.write_text("\n".join([*lines, ""]))
+    return {"ONCEPOOL_CONFIG": str(config)}
+
+
 def test_the_senders_of_two_clusters_do_not_wait_for_each_other(
-    stack: Stack, own_stack: Stack, topic: Callable[..., str], empty_schema: str, prefix: str,
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    stack: Stack, own_stack: Stack, topic: Callable[..., str], outbox_: Outbox, prefix: str,
+    tmp_path: Path,
 ) -> None:  # fmt: skip
     """One `oncepool relay`, with brokers and a Redis of its own for one of them, by its file."""
-    monkeypatch.setenv("ONCEPOOL_OUTBOX_SCHEMA", empty_schema)
     orders, bills = topic(), make_topic(own_stack, 2)
     store = RedisStatusStore(own_stack.redis, prefix, timeout=30.0)
-    rows = f"SELECT id, state FROM {empty_schema}.all_requests"
     with (
-        psycopg.connect(stack.database, autocommit=True) as connection,
+        psycopg.connect(outbox_.url, autocommit=True) as connection,
         LoneBrokerProxy.of(own_stack.kafka) as gate,
         contextlib.closing(store),
         contextlib.closing(Answering(own_stack.kafka, bills, store)),
     ):
-        migrate(connection, empty_schema, ["billing"])
-        config = tmp_path / "oncepool.toml"
-        config.write_text(
-            f'[outbox.routes.billing]\ntopic = "{bills}"\n'
-            f'bootstrap_servers = "127.0.0.1:{gate.port}"\nredis_url = "{own_stack.redis}"\n'
-        )
         environment = {
-            "ONCEPOOL_CONFIG": str(config),
-            "ONCEPOOL_OUTBOX_DATABASE_URL": stack.database,
+            **own_cluster_of(
+                "billing", tmp_path / "oncepool.toml", topic=bills, redis_url=own_stack.redis,
+                bootstrap_servers=f"127.0.0.1:{gate.port}",
+            ),
+            "ONCEPOOL_OUTBOX_DATABASE_URL": outbox_.url,
             "ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS": stack.kafka,
             "ONCEPOOL_KAFKA_TOPIC": orders,
             "ONCEPOOL_REDIS_URL": stack.redis,
             "ONCEPOOL_REDIS_PREFIX": prefix,
-        }
+        }  # fmt: skip
 
         def add(number: int) -> None:
             outbox.add(connection, "t", {}, request_id=f"bill-{number}", sender="billing")
             outbox.add(connection, "t", {}, request_id=f"order-{number}")
 
         def shows(**wanted: str) -> bool:
-            found = dict(connection.execute(rows.encode()).fetchall())
+            rows = outbox_.rows("SELECT id, state FROM :schema.all_requests")
+            found = {row["id"]: row["state"] for row in rows}
             return found == {name.replace("_", "-"): state for name, state in wanted.items()}
 
         with RelayProcess(environment, tmp_path / "log") as one:

@@ -24,7 +24,7 @@ from stack import Stack
 from tests.support import eventually
 from tests.support.gateway import KEY
 from tests.support.gateway_process import WAIT, GatewayProcess
-from tests.support.openapi_cases import play
+from tests.support.openapi_play import play
 from tests.support.outbox import Outbox
 from tests.support.own_database import OwnDatabase
 from tests.support.produce_proxy import ProduceProxy

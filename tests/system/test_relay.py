@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,6 @@ from confluent_kafka import Consumer, TopicPartition
 
 from feedback import outbox
 from feedback.metrics.names import ShownBy
-from feedback.outbox.migrations import migrate
 from feedback.outbox.relay import AnswerPolicy, Ended, Relay, Route
 from stack import Stack
 from tests.support.answering import Answering
@@ -26,12 +25,9 @@ from tests.support.outbox import Outbox
 from tests.support.promql import kinds_of
 from tests.support.proxy import Proxy, Wish, commit_after
 from tests.support.queries_asked import asked_in_vain
-from tests.support.relay_process import RelayProcess
+from tests.support.relay_process import HELD, RelayProcess
 from tests.support.topic_reader import messages, request_id
 from tests.support.waiting import eventually
-
-HELD = 30.0
-"""Seconds for which an answer is late, so that its relay is killed before it has it."""
 
 STEPS: dict[str, Callable[[Proxy, Proxy], Wish]] = {
     "claimed": lambda proxy, _: proxy.wish(lambda data: b"AS mine (shard)" in data, HELD),
@@ -54,14 +50,34 @@ FROM :schema.requests CROSS JOIN generate_series(1, %s) AS n WHERE id = %s
 """
 
 
-@pytest.fixture
-def outbox_(stack: Stack, empty_schema: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Outbox]:
-    monkeypatch.setenv("ONCEPOOL_OUTBOX_SCHEMA", empty_schema)
-    with psycopg.connect(stack.database) as connection:
-        migrate(connection, empty_schema, [])
-    made = Outbox(stack.database, empty_schema)
-    yield made
-    made.connection.close()
+def shows_what_was_sent(one: RelayProcess, rows: int) -> None:
+    """Its metrics have them, and all that a relay has to show."""
+    eventually(lambda: shown(one.port, "oncepool_outbox_rows", state="sent") == rows, 60)
+    assert kinds_of(scrape(one.port)) == listed(ShownBy.RELAY)
+    # A sender without a row in a state shows none of its age.
+    assert {found.partition("{")[0] for found in asked_in_vain(scrape(one.port))} <= {
+        "oncepool_outbox_oldest_seconds"
+    }
+    assert shown(one.port, "oncepool_outbox_rows", state="unsent") == 0
+    assert shown(one.port, "oncepool_relay_up", service="outbox") == 1
+
+
+def says_that_its_outbox_is_away(one: RelayProcess, proxy: Proxy) -> None:
+    """And is ready again once it is back."""
+    proxy.cut()
+    eventually(lambda: one.get("/readyz")[0] == 503, 60)
+    assert "[-] default: outbox: " in one.get("/readyz")[1]
+    assert one.get("/livez")[0] == 200
+    proxy.mend()
+    one.is_ready()
+
+
+def times_sent(ids: Iterable[str]) -> dict[str, set[int]]:
+    """Step -> how often requests of it are in the topic."""
+    times: dict[str, set[int]] = {step: set() for step in STEPS}
+    for id_, n in Counter(ids).items():
+        times[id_.partition("-")[0]].add(n)
+    return times
 
 
 def test_a_killed_relay_has_sent_nothing_out_of_order_and_nothing_more_than_twice(
@@ -102,22 +118,8 @@ def test_a_killed_relay_has_sent_nothing_out_of_order_and_nothing_more_than_twic
         one.is_ready()
         sent = "SELECT FROM :schema.requests WHERE state <> 'sent'"
         eventually(lambda: not outbox_.rows(sent), 60)
-        seen = 20 * len(STEPS)
-        eventually(lambda: shown(one.port, "oncepool_outbox_rows", state="sent") == seen, 60)
-        assert kinds_of(scrape(one.port)) == listed(ShownBy.RELAY)
-        # A sender without a row in a state shows none of its age.
-        assert {found.partition("{")[0] for found in asked_in_vain(scrape(one.port))} <= {
-            "oncepool_outbox_oldest_seconds"
-        }
-        assert shown(one.port, "oncepool_outbox_rows", state="unsent") == 0
-        assert shown(one.port, "oncepool_relay_up", service="outbox") == 1
-
-        proxy.cut()
-        eventually(lambda: one.get("/readyz")[0] == 503, 60)
-        assert "[-] default: outbox: " in one.get("/readyz")[1]
-        assert one.get("/livez")[0] == 200
-        proxy.mend()
-        one.is_ready()
+        shows_what_was_sent(one, 20 * len(STEPS))
+        says_that_its_outbox_is_away(one, proxy)
         assert one.stop() == 0
     finally:
         one.kill()
@@ -125,9 +127,7 @@ def test_a_killed_relay_has_sent_nothing_out_of_order_and_nothing_more_than_twic
         broker.cut()
 
     found = messages(stack, name)
-    times: dict[str, set[int]] = {step: set() for step in STEPS}
-    for id_, n in Counter(map(request_id, found)).items():
-        times[id_.partition("-")[0]].add(n)
+    times = times_sent(map(request_id, found))
     assert max(times.pop("produced")) == 2  # those of another set of messages had not gone
     assert times == {"claimed": {1}, "sent": {2}, "committed": {1}}
     for key, ids in wanted.items():

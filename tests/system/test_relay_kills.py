@@ -17,7 +17,6 @@ from confluent_kafka import Producer
 from feedback import outbox
 from feedback.contract.fingerprint import fingerprint
 from feedback.contract.states import State
-from feedback.outbox.migrations import migrate
 from feedback.status.redis_store import RedisStatusStore
 from feedback.status.status import StatusFields, StatusWrite
 from stack import Stack
@@ -25,28 +24,23 @@ from tests.support.kafka_frames import is_offset_commit
 from tests.support.kafka_proxy import LoneBrokerProxy
 from tests.support.outbox import Outbox
 from tests.support.proxy import Proxy, Wish, commit_after
-from tests.support.relay_process import RelayProcess
+from tests.support.relay_process import HELD, RelayProcess
 from tests.support.topic_reader import ids, messages, request_id
 from tests.support.waiting import eventually
 
-HELD = 30.0
-"""Seconds for which an answer is late, so that its relay is killed before it has it."""
 ENDING = b"news AS ("
 """Of the statement that writes ends."""
 NUMBER = 5
 RECORDED = ("ended", "told", "committed")
 """What was done with a result record, and its relay does not know yet."""
+SENDERS = RECORDED
 
 
 @pytest.fixture
-def outbox_(stack: Stack, empty_schema: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Outbox]:
-    monkeypatch.setenv("ONCEPOOL_OUTBOX_SCHEMA", empty_schema)
-    with psycopg.connect(stack.database) as connection:
-        migrate(connection, empty_schema, list(RECORDED))
-    made = Outbox(stack.database, empty_schema)
-    made.connection.execute(f"LISTEN {empty_schema}_settled".encode())
-    yield made
-    made.connection.close()
+def outbox_(outbox_: Outbox) -> Outbox:
+    """It hears what is told of ends."""
+    outbox_.connection.execute(f"LISTEN {outbox_.schema}_settled".encode())
+    return outbox_
 
 
 @pytest.fixture
@@ -68,8 +62,9 @@ def told_once(outbox_: Outbox, names: list[str]) -> None:
     assert sorted(row["id"] for row in rows) == sorted(names)
     assert {(row["state"], row["sends"]) for row in rows} == {("done", 1)}
     inbox = Counter(row["id"] for row in outbox_.rows("SELECT id FROM :schema.inbox"))
-    notified = Counter(notice.payload for notice in outbox_.connection.notifies(timeout=0.2))
-    assert inbox == notified == Counter(names)
+    heard = [*outbox_.connection.notifies(timeout=60, stop_after=len(names))]
+    heard += outbox_.connection.notifies(timeout=0)  # what came beside them
+    assert inbox == Counter(notice.payload for notice in heard) == Counter(names)
 
 
 def done_before(store: RedisStatusStore, name: str) -> StatusWrite:
@@ -126,8 +121,16 @@ def test_a_relay_that_is_killed_at_an_answer_tells_of_it_once(
             proxy.cut_connections()  # what is held is held for nobody
         one = start()
     told_once(outbox_, wanted)
+    one.is_ready()  # all may have been told by those before it
     assert one.stop() == 0
     assert sorted(ids(stack, name)) == sorted(wanted)
+
+
+def result_record(id_: str) -> dict[str, Any]:
+    return {
+        "id": id_, "type": "t", "state": "done", "code": "ok", "result": {"n": 1},
+        "at": datetime.now(UTC).isoformat(),
+    }  # fmt: skip
 
 
 @pytest.mark.long  # brokers give a killed reader's partitions away after 45 s
@@ -139,14 +142,14 @@ def test_a_relay_that_is_killed_at_a_result_record_tells_of_it_once(
     database = {step: opened.enter_context(Proxy.of(outbox_.url)) for step in RECORDED}
     broker = {step: opened.enter_context(LoneBrokerProxy.of(stack.kafka)) for step in RECORDED}
     results = {step: topic() for step in RECORDED}
+    for step, its_results in results.items():
+        (tmp_path / f"{step}.toml").write_text(
+            f'[outbox.routes.{step}]\ntopic = "{topic()}"\nresults_topic = "{its_results}"\n'
+        )
 
     def start(step: str) -> RelayProcess:
-        config = tmp_path / f"{step}.toml"
-        config.write_text(
-            f'[outbox.routes.{step}]\ntopic = "{sent[step]}"\nresults_topic = "{results[step]}"\n'
-        )
         environment = {
-            "ONCEPOOL_CONFIG": str(config),
+            "ONCEPOOL_CONFIG": str(tmp_path / f"{step}.toml"),
             "ONCEPOOL_OUTBOX_DATABASE_URL": database[step].before(outbox_.url),
             "ONCEPOOL_OUTBOX_INBOX": "true",
             "ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS": f"127.0.0.1:{broker[step].port}",
@@ -159,14 +162,10 @@ def test_a_relay_that_is_killed_at_a_result_record_tells_of_it_once(
         unsent = "SELECT FROM :schema.requests WHERE state = 'unsent'"
         eventually(lambda: not outbox_.rows(unsent), 60)
         for step, results_topic in results.items():
-            record = {
-                "id": f"{step}-{number}", "type": "t", "state": "done", "code": "ok",
-                "result": {"n": 1}, "at": datetime.now(UTC).isoformat(),
-            }  # fmt: skip
+            record = result_record(f"{step}-{number}")
             producer.produce(results_topic, orjson.dumps(record), key=record["id"])
         assert producer.flush(30) == 0
 
-    sent = {step: topic() for step in RECORDED}
     relays = {step: start(step) for step in RECORDED}
     for one in relays.values():
         one.is_ready()

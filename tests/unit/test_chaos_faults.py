@@ -246,18 +246,18 @@ def test_memory_is_exhausted_only_where_a_handler_says_so(
     scene: Any = SimpleNamespace(orders=Orders(tmp_path))
     hands = Obedience(str(tmp_path))
 
-    def struck(*, felt: bool) -> str:
+    def struck(*, ran_out: bool) -> str:
         with ThreadPoolExecutor(1) as other:
             found = other.submit(worker_out_of_memory, scene, random.Random(1))
             assert until(lambda: hands.take("in_handler", "a-1") == "eat", 5)
-            if felt:
+            if ran_out:
                 monkeypatch.setattr(harms, "bytearray", no_memory, raising=False)
                 with pytest.raises(MemoryError):
                     harms.do("eat")
             return found.result(10)
 
-    assert struck(felt=False) == ""
-    assert "a-1 had no memory left" in struck(felt=True)
+    assert struck(ran_out=False) == ""
+    assert "a-1 had no memory left" in struck(ran_out=True)
 
 
 def no_memory(size: int) -> bytearray:

@@ -169,4 +169,5 @@ def say(verdict: Verdict) -> None:
 
 
 if __name__ == "__main__":
+    run.end_at_sigterm()
     sys.exit(main())

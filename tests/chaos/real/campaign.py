@@ -284,4 +284,5 @@ def say(outcome: Outcome) -> None:
 
 
 if __name__ == "__main__":
+    run.end_at_sigterm()
     sys.exit(main())

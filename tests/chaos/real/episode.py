@@ -235,15 +235,9 @@ class Episode:
         while len(members.serving) < plan.instances and members.start():
             until(lambda: len(members.serving) >= plan.instances, 40)
         until(lambda: self._settled(producer, sides), SETTLING)
-        unread = self._unread()
-        facts = Facts(
-            ledger=producer.ledger, ordering=plan.ordering, rows={}, letters=[], effects=[],
-            charges=outside.charges, entries=[], commits=[], statuses={}, names={},
-            how={m.name: m.how for m in members.all}, struck=struck, heard=witness.heard,
-            unread=unread, lost_answers=outside.lost,
-            stopped_at={m.name: m.stopped_at for m in members.all if m.how == "stopped"},
-            lead=max(lead_before, lead()),  # where somebody has set it: entries are late then
-        )  # fmt: skip
+        facts = self._facts(members, producer, outside, witness)
+        facts.struck = struck
+        facts.lead = max(lead_before, lead())  # where somebody has set it: entries are late then
         producer.end()
         if producer.ledger.unplaced:
             find_places(producer.ledger, all_messages(place.kafka, plan.name))
@@ -259,6 +253,19 @@ class Episode:
             plan, facts, began, calm_at, time.time(), watch.samples,
             sorted([*producer.pending, *sides.pending]), len(self._retried), codes,
             members.all_said(),
+        )  # fmt: skip
+
+    def _facts(
+        self, members: Members, producer: ChaosProducer, outside: Outside, witness: Witness
+    ) -> Facts:
+        """What those who look from outside have seen; the rest of it is gathered later."""
+        unread = self._unread()
+        return Facts(
+            ledger=producer.ledger, ordering=self._plan.ordering, rows={}, letters=[], effects=[],
+            charges=outside.charges, entries=[], commits=[], statuses={}, names={},
+            how={m.name: m.how for m in members.all}, struck=[], heard=witness.heard,
+            unread=unread, lost_answers=outside.lost,
+            stopped_at={m.name: m.stopped_at for m in members.all if m.how == "stopped"},
         )  # fmt: skip
 
     def _unread(self) -> list[str]:

@@ -8,7 +8,7 @@ import signal
 import time
 from pathlib import Path
 
-FELT = "felt-{}"
+OUT_OF_MEMORY = "out-of-memory-{}"
 """A file in the folder of orders: the process of this pid had no memory left."""
 
 
@@ -20,7 +20,7 @@ def eat() -> None:
             kept.append(bytearray(16 * 2**20))
     except MemoryError:
         reserve.clear()
-        Path(os.environ["CHAOS_ORDERS"], FELT.format(os.getpid())).touch()
+        Path(os.environ["CHAOS_ORDERS"], OUT_OF_MEMORY.format(os.getpid())).touch()
         raise
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tests.chaos.real.harms import FELT
+from tests.chaos.real.harms import OUT_OF_MEMORY
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,9 @@ class Orders:
         draft.replace(given)
         return Order(given, self._folder / f"taken-{self._given}")
 
-    def felt(self, pid: int) -> bool:
+    def ran_out_of_memory(self, pid: int) -> bool:
         """Whether this process has noted that it had no memory left."""
-        return (self._folder / FELT.format(pid)).exists()
+        return (self._folder / OUT_OF_MEMORY.format(pid)).exists()
 
 
 class Obedience:

@@ -47,6 +47,13 @@ class Place:
         self.folder = folder
         self.disk = SmallDisk(folder / "database-disk", disk)
         self.temporary = SmallDisk(folder / "temporary", 32)
+        try:
+            self._start(brokers, pooled)
+        except BaseException:  # else they stay mounted
+            self._unmount()
+            raise
+
+    def _start(self, brokers: int, pooled: int) -> None:
         base = _ports()
         # Clients are sent to the gates; brokers talk to each other on a listener of their own.
         self.stack = run.own_stack("chaos", brokers=brokers, broker_properties={
@@ -132,6 +139,9 @@ class Place:
         if self.pooler is not None:
             self.pooler.close()
         self.stack.down(delete=True)
+        self._unmount()
+
+    def _unmount(self) -> None:
         self.disk.close()
         self.temporary.close()
 

@@ -67,7 +67,7 @@ def worker_out_of_memory(scene: Scene, chance: random.Random) -> str:
     What is done again after it, alone, has the memory.
     """
     found = scene.orders.give("in_handler", "eat").evidence(PATIENCE)
-    if found is None or not until(lambda: scene.orders.felt(found["pid"]), FAILED):
+    if found is None or not until(lambda: scene.orders.ran_out_of_memory(found["pid"]), FAILED):
         return ""
     return f"in_handler: pid {found['pid']} {found['about']} had no memory left"
 

@@ -162,4 +162,5 @@ def publish(options: argparse.Namespace, outcome: Outcome, seen: Seen, verdict: 
 
 
 if __name__ == "__main__":
+    run.end_at_sigterm()
     sys.exit(main())

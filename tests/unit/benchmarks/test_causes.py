@@ -18,6 +18,7 @@ from benchmarks.causes import (
     of_status,
     one_and_two,
     side_of,
+    waiting_of,
 )
 from benchmarks.goals import UNTOLD, verdicts
 from benchmarks.page import text_of
@@ -150,6 +151,18 @@ def test_figures_of_random_ids_are_shown_and_judged_by_nothing() -> None:
     assert "PostgreSQL +11.0" in apart(
         journal_of("10,000,000 rows, random ids"), journal_of("empty")
     )(results)
+
+
+def test_what_a_full_queue_costs_is_told_where_it_was_measured() -> None:
+    sides = {"empty queue": 9.0, "beside a full queue": 12.0}
+    kept: dict[str, Any] = {"requests_per_second": {"bench.noop": {s: [100.0] for s in sides}}}
+    words = apart(*(waiting_of("bench.noop", side) for side in reversed(sides)))
+    with pytest.raises(KeyError):
+        words({"waiting": kept})
+    kept["cpu"] = {"bench.noop": {s: [{"PostgreSQL": cost}] for s, cost in sides.items()}}
+    assert words({"waiting": kept}).startswith(
+        "12.0 us of CPU for each against 9.00: PostgreSQL +3.0 (12.0 against 9.00); cores at work"
+    )
 
 
 def test_one_worker_is_judged_over_all_kinds_of_work_with_its_spread() -> None:

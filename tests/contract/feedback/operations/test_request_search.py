@@ -127,6 +127,13 @@ def test_a_search_ends_in_time_and_says_how_far_it_got(journal: Journal) -> None
     journal.put("next")
 
 
+def count(journal: Journal, *ends: tuple[str, str, int]) -> None:
+    """(state, code, how many) of this minute."""
+    minute = ago(seconds=30).replace(second=0, microsecond=0)
+    for state, code, n in ends:
+        journal.insert("counters", minute=minute, type="t", state=state, code=code, n=n)
+
+
 def test_what_is_odd(journal: Journal) -> None:
     now = ago(seconds=30)
     journal.put("often", "done", resends=5, resent_from="requests/0/9", kafka_offset=41,
@@ -139,11 +146,7 @@ def test_what_is_odd(journal: Journal) -> None:
     place = {"produced_at": now, "partition": 0, "topic": "requests", "kafka_offset": 50}
     journal.insert("dead_letters", reason="conflict", request_id="first", payload=b'{"n": 2}',
                    detail="d", **place)  # fmt: skip
-    for state, code, n in (("lost", "at_commit", 3), ("done", "read_again", 2), ("done", "ok", 60)):
-        journal.insert("counters", minute=now.replace(second=0, microsecond=0), type="t",
-                       state=state, code=code, n=n)  # fmt: skip
-    journal.insert("transitions", run=2, request_id="first", action="retry", from_state="dead",
-                   to_state="waiting", who="ann", why="because")  # fmt: skip
+    count(journal, ("lost", "at_commit", 3), ("done", "read_again", 2), ("done", "ok", 60))
     given = {"schema": journal.schema}
     c = journal.connection
 
@@ -164,6 +167,16 @@ def test_what_is_odd(journal: Journal) -> None:
     places = [OffsetsAsked("requests", 0, 40, 42), OffsetsAsked("requests", 1, 0, 99)]
     became = inspection.requests_at_offsets(c, places, 24, 10, **given)
     assert ([row["id"] for row in became.rows], became.whole) == (["often"], True)
+
+
+def test_what_operators_changed_is_listed_the_newest_first(journal: Journal) -> None:
+    journal.put("first", "dead")
+    journal.put("often", "done")
+    journal.insert("transitions", run=2, request_id="first", action="retry", from_state="dead",
+                   to_state="waiting", who="ann", why="because")  # fmt: skip
+    given = {"schema": journal.schema}
+    c = journal.connection
+
     [moved] = inspection.latest_changes(c, 10, **given)
     assert (moved["who"], moved["why"], moved["type"]) == ("ann", "because", "payment.create")
     changes = [
@@ -188,6 +201,13 @@ def test_what_is_odd(journal: Journal) -> None:
         "request", "first", "cancel", "running", "cancelled", "cat", "hangs",
     ]  # fmt: skip
     assert before["what"] == "limits"
+
+
+def test_what_ended_is_counted_from_the_whole_minute_on(journal: Journal) -> None:
+    count(journal, ("lost", "at_commit", 3), ("done", "read_again", 2), ("done", "ok", 60))
+    given = {"schema": journal.schema}
+    c = journal.connection
+
     [ended] = inspection.ended_over_time(c, 60, 60, **given)
     assert (ended["type"], ended["done"]) == ("t", 60)
     first = ago(minutes=60).replace(second=0, microsecond=0)

@@ -10,6 +10,7 @@ import pytest
 from feedback import outbox
 from stack import Stack
 from tests.support.commands import Commands, answer
+from tests.support.database_clock import Between, between
 from tests.support.outbox import Outbox
 
 HOUR = 3600.0
@@ -51,17 +52,23 @@ def opened(outbox_: Outbox) -> None:
                 )
 
 
-def check(rows: list[Any]) -> None:
+def check(rows: list[Any], outbox_: Outbox, asked: Between) -> None:
+    made = outbox_.rows(
+        "SELECT min(created_at) AS at FROM :schema.requests GROUP BY type, sender, state"
+        " ORDER BY type, sender, state"
+    )
     assert [(row["type"], row["sender"], row["state"]) for row in rows] == list(OPEN)
-    for row, (number, age) in zip(rows, OPEN.values(), strict=True):
-        assert row["n"] == number
-        assert age <= row["oldest"] < age + HOUR / 2, row
+    assert [row["n"] for row in rows] == [number for number, _ in OPEN.values()]
+    for row, oldest in zip(rows, made, strict=True):
+        assert asked.has_age(row["oldest"], oldest["at"], rounded=0.1), row
 
 
 def test_rows_are_counted_by_type_with_the_age_of_the_oldest(
-    oncepool: Commands, opened: None
+    oncepool: Commands, opened: None, outbox_: Outbox
 ) -> None:
-    check(answer(oncepool("outbox", "stats", "--json")))
+    with between(outbox_.connection) as asked:
+        told = answer(oncepool("outbox", "stats", "--json"))
+    check(told, outbox_, asked)
     head, *lines = oncepool("outbox", "stats").stdout.splitlines()
     assert head.split() == ["type", "sender", "state", "n", "oldest"]
     found = [line.split()[:4] for line in lines if line.strip()]
@@ -69,10 +76,11 @@ def test_rows_are_counted_by_type_with_the_age_of_the_oldest(
 
 
 def test_they_stand_in_the_figures_of_the_whole_beside_the_journals(
-    oncepool: Commands, opened: None
+    oncepool: Commands, opened: None, outbox_: Outbox
 ) -> None:
-    told = answer(oncepool("stats", "--json"))
-    check(told["outbox"])
+    with between(outbox_.connection) as asked:
+        told = answer(oncepool("stats", "--json"))
+    check(told["outbox"], outbox_, asked)
     assert told["problems"] == {}
     assert "requests" in told
     shown = oncepool("stats").stdout

@@ -1,6 +1,6 @@
 """The gateway against its own OpenAPI document, for pytest with schemathesis.
 
-tests/support/openapi_cases.py has it play, against one in memory or one that listens.
+tests/support/openapi_play.py has it play, against one in memory or one that listens.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from schemathesis.specs.openapi.checks import (
 
 from feedback.contract.states import State
 from tests.support.gateway import GatewayBench, bearer, key
-from tests.support.openapi_cases import URL
+from tests.support.openapi_play import URL
 
 bench = GatewayBench(gateway_keys={"all": key("send", "read", "operate")}, gateway_max_wait=1)
 bench.operator.letters = [{"kind": "message", "id": 3, "type": "a.b"}]

@@ -7,7 +7,7 @@ import pytest
 
 from consumer.gateway.problems import TITLES
 from tests.support.gateway import GatewayBench
-from tests.support.openapi_cases import play
+from tests.support.openapi_play import play
 
 bench = GatewayBench()
 

@@ -445,39 +445,40 @@ def test_a_dismissed_watchdog_does_nothing() -> None:
     assert done.returncode == 0
 
 
+def ends_well(run: str) -> bool:
+    """Whether a service whose `run(service)` is this function ends with 0."""
+    code = f"""
+import gc, sys
+from consumer.config.settings import Settings
+from consumer.service.service import Service, run_service
+{run}
+Service.run = run
+names = dict(kafka_topics=["t"], kafka_group="g")
+sys.exit(run_service(Settings(kafka_bootstrap_servers="127.0.0.1:1", **names)))
+"""
+    return subprocess.run([sys.executable, "-c", code], timeout=100, check=False).returncode == 0
+
+
 def test_full_collections_do_not_visit_what_was_loaded() -> None:
     """Else each stops the main process for as long as it takes to go through every module."""
-    code = (
-        "import gc, sys\n"
-        "from consumer.config.settings import Settings\n"
-        "from consumer.service.service import Service, run_service\n"
-        "Service.run = lambda self: int(gc.get_freeze_count() < len(gc.get_objects()))\n"
-        "sys.exit(run_service(Settings(kafka_bootstrap_servers='127.0.0.1:1',"
-        " kafka_topics=['t'], kafka_group='g')))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], timeout=100, check=False)
-    assert done.returncode == 0
+    assert ends_well("""
+def run(service):
+    return int(gc.get_freeze_count() < len(gc.get_objects()))
+""")
 
 
 def test_what_comes_and_goes_is_not_looked_through_for_garbage() -> None:
     """With Python's own threshold each poll had the collector visit all of its records."""
-    code = (
-        "import gc, sys\n"
-        "from consumer.config.settings import Settings\n"
-        "from consumer.service.service import Service, run_service\n"
-        "def poll():\n"
-        "    return [(n, [('ce_id', b'1'), ('ce_type', b't')]) for n in range(1000)]\n"
-        "def run(service):\n"
-        "    hand = [poll() for _ in range(9)]\n"
-        "    gc.collect()\n"
-        "    begun = gc.get_stats()\n"
-        "    for _ in range(100):\n"
-        "        hand.append(poll())\n"
-        "        del hand[0]\n"
-        "    return int(not gc.isenabled() or gc.get_stats() != begun)\n"
-        "Service.run = run\n"
-        "sys.exit(run_service(Settings(kafka_bootstrap_servers='127.0.0.1:1',"
-        " kafka_topics=['t'], kafka_group='g')))\n"
-    )
-    done = subprocess.run([sys.executable, "-c", code], timeout=100, check=False)
-    assert done.returncode == 0
+    assert ends_well("""
+def poll():
+    return [(n, [("ce_id", b"1"), ("ce_type", b"t")]) for n in range(1000)]
+
+def run(service):
+    hand = [poll() for _ in range(9)]
+    gc.collect()
+    begun = gc.get_stats()
+    for _ in range(100):
+        hand.append(poll())
+        del hand[0]
+    return int(not gc.isenabled() or gc.get_stats() != begun)
+""")

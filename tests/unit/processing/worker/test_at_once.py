@@ -33,6 +33,8 @@ class Wire:
 
     def __init__(self) -> None:
         self.asked: list[str] = []
+        self.written: list[bytes] = []
+        """Rows that were copied."""
         self.breaks_at = ""
         """Where the connection is lost, once."""
         self.lost = self.needs_begin = False
@@ -81,7 +83,6 @@ class WireWriter(JournalWriter):
     def __init__(self, wire: Wire) -> None:
         super().__init__("oncepool")
         self.wire = wire
-        self.written: list[bytes] = []
 
     def find(self, cursor: Any, ids: Sequence[str]) -> dict[str, Any]:
         return {}
@@ -97,7 +98,7 @@ class WireWriter(JournalWriter):
 
     def write(self, rows: bytes) -> None:
         self.wire.ask("rows")
-        self.written.append(rows)
+        self.wire.written.append(rows)
 
     def insert(self, cursor: Any, rows: Any) -> None:
         """Of those that did not end plainly."""
@@ -192,9 +193,21 @@ def test_one_that_is_lost_at_its_end_leaves_all_of_it_unclear(
     assert (sorted(report.unclear), told, entered) == ([0, 1], [], [1, 2])
 
 
-def test_what_is_copied_is_what_a_transaction_copies() -> None:
-    """Both ways, through the one function."""
-    wire = Wire()
-    writer = WireWriter(wire)
-    writer.insert_done(None, [b"row"])  # type: ignore[arg-type]
-    assert writer.written == [HEADER + b"row" + TRAILER]
+def test_what_is_copied_is_what_a_transaction_copies(
+    run: Callable[..., Report], wire: Wire
+) -> None:
+    run(b"1", b"2", told=[])
+    wire.needs_begin = True
+    run(b"1", b"2", told=[])
+    assert wire.asked == [*DONE_BY_COPY, *DONE_BY_TRANSACTION]
+    at_once, in_transaction = wire.written
+    assert rows_of(at_once) == rows_of(in_transaction)
+
+
+def rows_of(copied: bytes) -> list[bytes]:
+    """Two rows of one size, each but for its last 8 bytes, which say when the request ended."""
+    assert copied.startswith(HEADER)
+    assert copied.endswith(TRAILER)
+    rows = copied[len(HEADER) : -len(TRAILER)]
+    size = len(rows) // 2
+    return [rows[: size - 8], rows[size:-8]]

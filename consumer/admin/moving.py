@@ -59,11 +59,8 @@ class StatusPublisher:
         """`otherwise` is what to say of statuses that do not follow."""
         self._say = warn
         self._otherwise = otherwise
-        self._store: StatusStore | None = None
-        if settings.redis_url:
-            self._store = store_of(settings)
-        else:
-            self._warn("redis_url is not set")
+        self._store = store_of(settings) if settings.redis_url else None
+        self._untold = "" if settings.redis_url else "redis_url is not set"
 
     def publish(self, writes: Iterable[StatusWrite]) -> None:
         """Writes the statuses of what was moved."""
@@ -85,17 +82,16 @@ class StatusPublisher:
         self.close()
 
     def _ask(self, what: Callable[[StatusStore], object]) -> None:
-        if self._store is None:
-            return
-        try:
-            what(self._store)
-        except StoreUnavailable as error:
-            self._warn(str(error))
-            self._store.close()
-            self._store = None
-
-    def _warn(self, problem: str) -> None:
-        self._say(f"{problem.rstrip('.')}. {self._otherwise}")
+        if self._store is not None:
+            try:
+                what(self._store)
+            except StoreUnavailable as error:
+                self._untold = str(error)
+                self._store.close()
+                self._store = None
+        if self._untold:
+            self._say(f"{self._untold.rstrip('.')}. {self._otherwise}")
+            self._untold = ""
 
 
 def as_row(row: Moved) -> Row:

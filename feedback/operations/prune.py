@@ -1,9 +1,9 @@
 """Forgets what ended long ago, in small steps that disturb nobody.
 
-Each step deletes within a range of a table's pages, in a transaction of its own, and a pause
-follows that is some times as long. What waits, runs, is in doubt or dead stays whatever its age.
-An id whose row is gone is new again, so the retention has to be longer than anybody may send a
-request again.
+Each step deletes within a range of a table's pages, in a transaction of its own, and before the
+next one comes a pause that is some times as long. What waits, runs, is in doubt or dead stays
+whatever its age. An id whose row is gone is new again, so the retention has to be longer than
+anybody may send a request again.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from feedback.journal.queries import query
 PAGES: Final = 200
 """Pages of a step: 1.6 MB of a table."""
 PAUSE: Final = 0.1
-"""Seconds after a step, at least: most tables have few pages, or none to delete anything from."""
+"""Seconds between two steps, at least: most have few pages, or none to delete anything from."""
+LONGEST_PAUSE: Final = 5.0
+"""Seconds: a step of a quarter of a second has mostly waited, for a lock or a server that stood
+still, which costs the service nothing."""
 SHARE: Final = 0.05
 """Part of the time that is spent on steps: what they cost the service is as little wherever they
 take long."""
@@ -71,13 +74,16 @@ def prune(
     `share`: the part of its time, above 0 and up to 1, that it works, together with what is done
     with each step. 1: without pauses.
     """
+    pause = 0.0
     for table in TABLES:
         size = _pages(connection, table, schema)
         for first in range(0, size, PAGES):
+            if pause:
+                sleep(pause)
             begun = clock()
             yield _step(connection, table, first, min(PAGES, size - first), before, schema)
             if share < 1:
-                sleep(max(PAUSE, (clock() - begun) * (1 / share - 1)))
+                pause = max(PAUSE, min(LONGEST_PAUSE, (clock() - begun) * (1 / share - 1)))
 
 
 def _step(

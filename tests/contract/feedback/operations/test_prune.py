@@ -199,22 +199,29 @@ def test_it_goes_page_range_by_page_range(
 
 @pytest.mark.parametrize(
     "share, took, pauses",
-    [(0.05, 0.5, [9.5]), (0.25, 2.0, [6.0]), (0.5, 0.001, [pruning.PAUSE]), (1, 2.0, [])],
+    [
+        (0.05, 0.2, [3.8]),
+        (0.25, 1.0, [3.0]),
+        (0.5, 0.001, [pruning.PAUSE]),
+        (0.05, 3.0, [pruning.LONGEST_PAUSE]),
+        (1, 2.0, []),
+    ],
 )
-def test_after_each_step_it_pauses_for_some_times_as_long(
+def test_between_steps_it_pauses_for_some_times_as_long(
     journal: Journal, share: float, took: float, pauses: list[float]
 ) -> None:
     """What is done with a step counts, too: that is work as well."""
     journal.put("a", "done", finished_at=OLD)
+    journal.insert("attempts", request_id="b", run=1, code="x", started_at=OLD, ended_at=OLD)
     slept: list[float] = []
-    times = iter([0.0, took])
+    times = iter([0.0, took, 10.0, 10.0 + took])
 
     steps = prune(
         journal.connection, BEFORE, schema=journal.schema, share=share,
         sleep=slept.append, clock=lambda: next(times),
     )  # fmt: skip
 
-    assert sum(sum(step.deleted.values()) for step in steps) == 1
+    assert [step.deleted.get("requests", 0) for step in steps] == [1, 0]
     assert slept == pytest.approx(pauses)
 
 

@@ -1,6 +1,7 @@
 """Somebody locks a table of the journal, as a rebuilt index does, when a call outside has returned.
 
-For longer than a statement waits for a lock: its end is written once the table is free.
+For longer than a statement waits for a lock: its end is written once the table is free. So it is
+where its disk was full.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ TRIES = 3
 
 
 class Locks:
-    """What another session has locked."""
+    """What another session has locked, or filled."""
 
     def __init__(self, url: str, schema: str) -> None:
         self._url, self._schema = url, schema
@@ -36,6 +37,24 @@ class Locks:
     def lock(self, table: str) -> None:
         holder = self._held.enter_context(psycopg.connect(self._url))
         holder.execute(f"LOCK TABLE {self._schema}.{table} IN SHARE MODE".encode())
+
+    def fill(self, table: str) -> None:
+        """Has no room for it."""
+        name = f"{self._schema}.{table}"
+        other = self._held.enter_context(psycopg.connect(self._url, autocommit=True))
+        other.execute(
+            f"""
+            CREATE FUNCTION {self._schema}.full_disk() RETURNS trigger LANGUAGE plpgsql AS
+            $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = '53100'; END $$
+        """.encode()
+        )
+        other.execute(
+            f"""
+            CREATE TRIGGER full_disk BEFORE INSERT ON {name} FOR EACH ROW
+            EXECUTE FUNCTION {self._schema}.full_disk()
+        """.encode()
+        )
+        self._held.callback(other.execute, f"DROP TRIGGER full_disk ON {name}".encode())
 
     def free(self) -> None:
         self._held.close()
@@ -83,13 +102,13 @@ def bench(stack: Stack, schema: str, locks: Locks) -> Iterator[Bench]:
     made.app.stop_worker()
 
 
-@pytest.mark.parametrize("table", ["requests", "results"])
+@pytest.mark.parametrize("table", ["requests", "results", "full"])
 @pytest.mark.parametrize("kind", ["charge", "charge.tx"])
 def test_what_a_call_came_to_is_written_once_the_table_is_free(
     bench: Bench, locks: Locks, kind: str, table: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Nor is anything lost of what its handler did in the database, or written twice."""
-    locks.at_call = lambda: locks.lock(table)
+    """Or has room. Nothing that its handler did in the database is lost, or written twice."""
+    locks.at_call = lambda: locks.fill("results") if table == "full" else locks.lock(table)
     monkeypatch.setattr(outages.Backoff, "next", locks.pause)
     report = bench.run(bench.record("c", kind, {}))
     assert (report.unclear, report.database_up, locks.tries) == ([], True, TRIES)

@@ -132,6 +132,16 @@ def is_lock_race(error: BaseException) -> bool:
     return isinstance(error, _LOCKS)
 
 
+def may_pass_within(error: BaseException) -> bool:
+    """Whether the statement may go well the next time in the same transaction.
+
+    A snapshot that is too old, or that it takes no writes, stays so to its end.
+    """
+    if isinstance(error, errors.SerializationFailure):
+        return False
+    return is_lock_race(error) or is_away(error) or isinstance(error, errors.QueryCanceled)
+
+
 def is_stale_plan(error: BaseException) -> bool:
     """Whether it is about a statement that the server keeps for this connection, or no longer does.
 

@@ -134,5 +134,5 @@ class MemoryOutages(Outages):
     def redo(self, work: Callable[[], T]) -> T:
         return work()
 
-    def outlast(self, work: Callable[[], T], patience: float) -> T:
+    def outlast(self, work: Callable[[], T], patience: float, *, within: bool = False) -> T:
         return work()

@@ -54,7 +54,7 @@ class CallEnds:
 
     def write(self, task: Task, token: str, chunk: ChunkRun) -> None:
         """Writes what a call came to, as long as anybody may wait for it. Raises DatabaseAway."""
-        patience = self._lease - chunk.waited
+        patience = self._patience(chunk)
         for _ in range(2):
             try:
                 self._outages.outlast(lambda: self.write_once(task, token, chunk), patience)
@@ -65,6 +65,18 @@ class CallEnds:
                 task.end(outcome_of(error, "external"))
         self._log.error("the end of a call could not be journaled: its claim runs out",
                         request_id=task.envelope.id, type=task.envelope.type)  # fmt: skip
+
+    def write_within(self, task: Task, token: str, chunk: ChunkRun) -> None:
+        """The final row in its handler's transaction, which waits for that as long as `write` does.
+
+        Raises DatabaseAway, and as `write_final`.
+        """
+        self._outages.outlast(
+            lambda: self.write_final(task, token, chunk), self._patience(chunk), within=True
+        )
+
+    def _patience(self, chunk: ChunkRun) -> float:
+        return self._lease - chunk.waited
 
     def write_once(self, task: Task, token: str, chunk: ChunkRun) -> None:
         """The final row in a transaction of its own; what the row says where it is not the claim's.

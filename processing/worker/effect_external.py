@@ -231,7 +231,7 @@ class EffectExternal:
         try:
             session.put_back()
             session.try_constraints(task.timeout)  # else COMMIT does, which has no deadline
-            self._ends.write_final(task, chunk.token, chunk)
+            self._ends.write_within(task, chunk.token, chunk)
         except (Overtaken, psycopg.Error) as error:
             session.rollback()
             if isinstance(error, Overtaken) or session.lost:

@@ -13,7 +13,13 @@ from typing import TypeVar
 import psycopg
 
 from feedback.backoff import Backoff
-from feedback.journal.database_errors import Outage, is_lock_race, is_stale_plan, outage_of
+from feedback.journal.database_errors import (
+    Outage,
+    is_lock_race,
+    is_stale_plan,
+    may_pass_within,
+    outage_of,
+)
 from feedback.journal.halving import LOSSES
 from feedback.journal.probe import refused_work
 from processing.handlers.outcomes import safe_text
@@ -163,20 +169,29 @@ class Outages:
                 time.sleep(pauses.next())
         raise AssertionError("the last try returns or raises")
 
-    def outlast(self, work: Callable[[], T], patience: float) -> T:
+    def outlast(self, work: Callable[[], T], patience: float, *, within: bool = False) -> T:
         """Does what may be done twice until it is done, whatever the database does meanwhile.
 
-        Raises DatabaseAway after `patience` seconds, and what is about the work itself.
+        Raises DatabaseAway after `patience` seconds, and what is about the work itself. `within`:
+        the transaction that is open stays so, with what was done there before; what has ended it,
+        or may come again there each time, is raised as well.
         """
         begun = time.monotonic()
         pauses = Backoff(FIRST_PAUSE, LONGEST_PAUSE, random.random)
         while True:
             try:
                 self.connect()
+                if within:
+                    self._session.savepoint()
                 done = work()
             except (DatabaseAway, psycopg.Error) as error:
                 outage = outage_of(error, connected=not self._session.lost, journals=True)
-                self._session.rollback()
+                if not within:
+                    self._session.rollback()
+                elif self._session.lost or self._session.idle or not may_pass_within(error):
+                    raise
+                else:
+                    self._session.back()
                 if stale := is_stale_plan(error):
                     self._session.drop()
                 if not (
@@ -186,7 +201,7 @@ class Outages:
                     or outage is not None
                 ):
                     raise
-                self.refused |= outage is Outage.AWAY
+                self.refused |= outage is Outage.AWAY and not within
                 longest = min(patience, HASTE) if STOPPING.leaving else patience
                 if time.monotonic() - begun > longest:
                     raise DatabaseAway(safe_text(error)) from error

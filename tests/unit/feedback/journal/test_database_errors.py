@@ -4,7 +4,14 @@ import psycopg
 import pytest
 from psycopg import errors
 
-from feedback.journal.database_errors import Outage, Overtaken, is_lock_race, is_race, outage_of
+from feedback.journal.database_errors import (
+    Outage,
+    Overtaken,
+    is_lock_race,
+    is_race,
+    may_pass_within,
+    outage_of,
+)
 
 
 @pytest.mark.parametrize(
@@ -63,6 +70,15 @@ def test_races() -> None:
     # Without a place of its own it may be any table's key.
     assert not is_race(errors.UniqueViolation("taken"), "oncepool")
     assert not is_race(errors.ReadOnlySqlTransaction("no"), "oncepool")
+
+
+def test_what_passes_while_its_transaction_stays_open() -> None:
+    for passing in (errors.DeadlockDetected, errors.LockNotAvailable, errors.QueryCanceled,
+                    errors.DiskFull):  # fmt: skip
+        assert may_pass_within(passing("no"))
+    for lasting in (errors.SerializationFailure, errors.ReadOnlySqlTransaction,
+                    errors.InsufficientPrivilege, errors.UniqueViolation):  # fmt: skip
+        assert not may_pass_within(lasting("no"))
 
 
 @pytest.mark.parametrize(

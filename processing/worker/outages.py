@@ -180,9 +180,10 @@ class Outages:
         pauses = Backoff(FIRST_PAUSE, LONGEST_PAUSE, random.random)
         while True:
             try:
-                self.connect()
                 if within:
                     self._session.savepoint()
+                else:
+                    self.connect()
                 done = work()
             except (DatabaseAway, psycopg.Error) as error:
                 outage = outage_of(error, connected=not self._session.lost, journals=True)

@@ -22,7 +22,7 @@ class ConfigError(ConsumerError, ConfigurationError):
     """A setting is unknown, has a wrong value, is missing or does not go with another."""
 
     def __init__(self, message: str, given: Mapping[str, object] | None = None) -> None:
-        """`given`: what all sources say, unchecked, where they were read."""
+        """`given`: settings as sources have them, unchecked, where they were read."""
         super().__init__(message)
         self.given = given or {}
 

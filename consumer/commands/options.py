@@ -72,7 +72,7 @@ def with_settings(
                 settings = load_settings(arguments, config=values.pop("config"))
             except ConfigError as error:
                 if lasts:  # what is wrong with the others has to be told as well
-                    speak_as(error.given.get("log_format", given["log_format"]))
+                    speak_as(given["log_format"] or error.given.get("log_format"))
                 raise
             if lasts:
                 speak_as(settings.log_format)

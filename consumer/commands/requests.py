@@ -167,8 +167,7 @@ def _whole(connection: Connection, id: str, schema: str) -> Row | None:
     asked = follow_ups_of(connection, id, MOST_FOLLOW_UPS, schema=schema)
     if asked.more:
         warn(f"{id}: only {MOST_FOLLOW_UPS:,} of its follow-ups are shown")
-    asked_by = None if asked.asked_by is None else asked.asked_by["id"]
-    return {**row, "asked_by": asked_by, "follow_ups": asked.asked_for}
+    return {**row, "follow_ups": asked.asked_for}
 
 
 def _running(settings: Settings) -> list[Row] | None:

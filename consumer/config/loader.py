@@ -153,6 +153,18 @@ def read_toml(path: Path) -> dict[str, Any]:
         raise ConfigError(f"{path}: this is not TOML: {error}") from error
 
 
+def _log_format_in(path: Path | None) -> dict[str, Any]:
+    """How a file says that errors are told, whatever else is wrong."""
+    try:
+        tables = read_toml(path) if path else {}
+    except ConfigError:
+        return {}
+    log = tables.get("log")
+    return {
+        "log_format": tables.get("log_format", log.get("format") if isinstance(log, dict) else None)
+    }
+
+
 def find_file(config: Path | None, environ: Mapping[str, str], folder: Path) -> Path | None:
     """The configuration file: `config`, else ONCEPOOL_CONFIG, else oncepool.toml in `folder`."""
     if config is not None:
@@ -200,7 +212,11 @@ def load_settings(
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for label, source in sources:
-        given = source()
+        try:
+            given = source()
+        except ConfigError as error:
+            error.given = _log_format_in(path)
+            raise
         twins = take_twins(given)
         for name, value in given.items():
             origin = f"{label} {variable(name)}" if label == "environment" else label

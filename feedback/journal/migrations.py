@@ -22,9 +22,18 @@ from feedback.errors import JournalError, SchemaMissing, SchemaTooNew
 from feedback.journal.connections import open_connection
 from feedback.schema_versions import CREATE_SCHEMA, LOCK, Migration, found_version, numbered_files
 
-LOCK_TIMEOUT: Final = "1s"
-MOST_TRIES: Final = 30
-_PAUSES: Final = Backoff(0.2, 2.0)
+FIRST_WAIT: Final = 1.0
+LONGEST_WAIT: Final = 8.0
+"""Seconds that a try waits for a lock. Whoever comes after waits behind it, for no more than
+`database_lock_timeout`, 10 s unless that is set."""
+BEYOND: Final = 0.5
+"""Seconds to wait beyond `deadlock_timeout`, after which PostgreSQL ends an autovacuum that is in
+somebody's way."""
+MOST_TRIES: Final = 10
+_HELD: Final = (
+    "the journal can't be upgraded while others hold on to its tables, as transactions do for as"
+    " long as their handlers run: pause types whose handlers take long, or stop their instances"
+)
 
 _TABLE: Final = re.compile(r"^CREATE TABLE (\w+)", re.MULTILINE)
 _GONE: Final = """
@@ -33,6 +42,9 @@ WHERE NOT EXISTS (SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnam
                   WHERE n.nspname = %(schema)s AND c.relname = name)
 """
 
+_DEADLOCK_TIMEOUT: Final = """
+SELECT setting::float / 1000 FROM pg_settings WHERE name = 'deadlock_timeout'
+"""
 _PREPARE: Final = f"""
 {CREATE_SCHEMA}
 SET LOCAL search_path = :schema;
@@ -53,8 +65,8 @@ def migrations() -> tuple[Migration, ...]:
 def migrate(url: str, schema: str) -> list[str]:
     """Brings the journal up to date; the names of the migrations that it applied.
 
-    Raises JournalError where the journal is newer or lacks a table, LockNotAvailable where somebody
-    holds on to a table for a minute, and psycopg.Error where the database is away or refuses.
+    Raises JournalError where the journal is newer or lacks a table, LockNotAvailable where others
+    hold on to a table for two minutes, and psycopg.Error where the database is away or refuses.
     """
     applied: list[str] = []
     known = migrations()
@@ -71,20 +83,30 @@ def _apply_in_turn(
 ) -> str | None:
     """As `_apply_next`, tried again while somebody else uses the tables.
 
-    A lock that is waited for holds up everybody who comes after, so each try gives way soon.
+    A lock that is waited for holds up everybody who comes after, so each try gives way, for as long
+    as it has waited. A transaction is open while its handlers run: each try waits longer for those.
     """
+    [(deadlock,)] = connection.execute(_DEADLOCK_TIMEOUT).fetchall()
+    first = max(FIRST_WAIT, deadlock + BEYOND)
+    waits = Backoff(first, max(first, LONGEST_WAIT))
     for tries in range(1, MOST_TRIES):
         try:
-            return _apply_next(connection, schema, known)
+            return _apply_next(connection, schema, known, waits.after(tries))
         except errors.LockNotAvailable:
-            time.sleep(_PAUSES.after(tries))
-    return _apply_next(connection, schema, known)
+            time.sleep(waits.after(tries))
+    try:
+        return _apply_next(connection, schema, known, waits.after(MOST_TRIES))
+    except errors.LockNotAvailable as error:
+        raise errors.LockNotAvailable(f"{_HELD} ({error})") from None
 
 
 def _apply_next(
-    connection: psycopg.Connection[Any], schema: str, known: tuple[Migration, ...]
+    connection: psycopg.Connection[Any], schema: str, known: tuple[Migration, ...], wait: float
 ) -> str | None:
-    """Applies the first migration that is missing; its name, None where none is."""
+    """Applies the first migration that is missing; its name, None where none is.
+
+    Raises LockNotAvailable where it has waited for so many seconds.
+    """
     with connection.transaction():
         connection.execute(LOCK, [f"oncepool migrations of {schema}"])
         version = found_version(connection, schema)
@@ -96,7 +118,7 @@ def _apply_next(
         name = sql.Identifier(schema).as_string()
         connection.execute(_PREPARE.replace(":schema", name).encode())
         first = missing[0]
-        connection.execute("SELECT set_config('lock_timeout', %s, true)", [LOCK_TIMEOUT])
+        connection.execute("SELECT set_config('lock_timeout', %s, true)", [f"{wait:.3f}s"])
         connection.execute(first.text.encode())  # as bytes: its text is SQL and nothing else
         connection.execute(
             "INSERT INTO schema_version (version, name) VALUES (%s, %s)",

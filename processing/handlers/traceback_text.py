@@ -53,15 +53,16 @@ def _chain(error: BaseException) -> str:
 def _one(error: BaseException) -> str:
     if isinstance(error, BaseExceptionGroup):
         lines = traceback.format_exception(error, limit=-_FRAMES, chain=False)
-        return "".join(lines).rstrip()
+        return "\n".join(_short(line.rstrip("\n")) for line in lines)
     kind = type(error)
     name = kind.__qualname__
     if kind.__module__ not in ("builtins", "__main__"):
         name = f"{kind.__module__}.{name}"
-    said = str(error)
-    if len(said) > _MESSAGE:
-        said = f"{said[:_MESSAGE]}…"
-    return f"{_places(error.__traceback__)}{name}: {said}".removesuffix(": ")
+    return f"{_places(error.__traceback__)}{name}: {_short(str(error))}".removesuffix(": ")
+
+
+def _short(said: str) -> str:
+    return said if len(said) <= _MESSAGE else f"{said[:_MESSAGE]}…"
 
 
 def _places(frames: TracebackType | None) -> str:

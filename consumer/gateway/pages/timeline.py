@@ -61,10 +61,10 @@ def _came(row: dict[str, Any]) -> str:
 
 
 def origin(row: dict[str, Any]) -> Literal["producer", "request", "schedule"]:
-    """Who asked for it."""
+    """Who asked for it; rows of earlier versions do not name the request that did."""
     if row["partition"] >= 0:
         return "producer"
-    return "request" if row["topic"] else "schedule"
+    return "request" if row["asked_by"] or row["topic"] else "schedule"
 
 
 def _now(row: dict[str, Any], now: datetime) -> TimelineEntry:

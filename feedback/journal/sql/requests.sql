@@ -11,7 +11,8 @@ FROM {schema}.requests
 -- name: show_request
 SELECT id, type, state, code, attempt, run, resends, crashes, lost_claims, fingerprint, result, error,
        reason, key, reference, superseded_by, not_before, due_at, used, coalesce_key, status_ttl, effect,
-       token, lease_until, topic, partition, kafka_offset, produced_at, created_at, finished_at, headers, payload
+       token, lease_until, asked_by, topic, partition, kafka_offset, produced_at, created_at, finished_at, headers,
+       payload
 FROM {schema}.requests WHERE id = %s
 
 -- name: show_attempts

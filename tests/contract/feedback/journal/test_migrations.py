@@ -21,6 +21,9 @@ def test_a_table_in_use_holds_up_the_migration_and_nobody_else(
     monkeypatch.setattr(migrations, "migrations", lambda: known[:1])
     migrate(stack.database, empty_schema)
     monkeypatch.setattr(migrations, "migrations", lambda: known)
+    monkeypatch.setattr(migrations, "FIRST_WAIT", 0.5)
+    monkeypatch.setattr(migrations, "LONGEST_WAIT", 1.0)
+    monkeypatch.setattr(migrations, "BEYOND", -0.9)
     look = f"SELECT count(*) FROM {empty_schema}.requests".encode()
     waits = "SELECT 1 FROM pg_locks WHERE NOT granted AND relation = %s::regclass"
     with (
@@ -36,6 +39,26 @@ def test_a_table_in_use_holds_up_the_migration_and_nobody_else(
         user.commit()
         assert upgrade.result(60) == [migration.name for migration in known[1:]]
         assert found_version(other, empty_schema) == known[-1].version
+
+
+def test_each_try_waits_for_a_lock_longer_than_the_one_before_and_than_an_autovacuum_may_take(
+    stack: Stack, empty_schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    waits: list[float] = []
+    slept: list[float] = []
+
+    def held(*given: object) -> str:
+        waits.append(float(str(given[-1])))
+        raise psycopg.errors.LockNotAvailable("canceling statement due to lock timeout")
+
+    monkeypatch.setattr(migrations, "_apply_next", held)
+    monkeypatch.setattr(migrations.time, "sleep", slept.append)
+    with pytest.raises(psycopg.errors.LockNotAvailable, match="for as long as their handlers run"):
+        migrate(stack.database, empty_schema)
+    deadlock_timeout = 1.0  # PostgreSQL's own, and the stack's
+    assert waits[:4] == [deadlock_timeout + migrations.BEYOND, 3.0, 6.0, migrations.LONGEST_WAIT]
+    assert slept == waits[:-1], "others have as long as they were held up for"
+    assert len(waits) == migrations.MOST_TRIES
 
 
 def test_a_counter_that_goes_up_and_up_makes_no_index_entries(journal: Journal) -> None:

@@ -49,11 +49,21 @@ def test_with_json_logs_it_is_an_object_a_line(command: str, tmp_path: Path) -> 
     assert {"timestamp", "logger"} <= told.keys()
 
 
-def test_also_where_the_file_that_is_wrong_elsewhere_says_so(tmp_path: Path) -> None:
-    (tmp_path / "oncepool.toml").write_text('log_format = "json"\nhealth_port = -5\n')
-    [told] = map(orjson.loads, ended("relay", tmp_path))
+@pytest.mark.parametrize(
+    "text, variables, cause",
+    [
+        ('log_format = "json"\nhealth_port = -5\n', {}, "health_port = -5 (from "),
+        ('log_format = "json"\nport = 1\n', {}, "port: there is no such setting"),
+        ('[log]\nformat = "json"\n', {"ONCEPOOL_PORTS": "1"}, "ONCEPOOL_PORTS: there is no"),
+    ],
+)
+def test_also_where_only_a_file_says_so_and_something_else_is_wrong(
+    tmp_path: Path, text: str, variables: dict[str, str], cause: str
+) -> None:
+    (tmp_path / "oncepool.toml").write_text(text)
+    [told] = map(orjson.loads, ended("relay", tmp_path, **variables))
     assert told["level"] == "error"
-    assert "health_port = -5 (from " in told["message"]
+    assert cause in told["message"]
 
 
 def test_an_error_that_nobody_foresaw_is_one_too(tmp_path: Path) -> None:

@@ -119,10 +119,11 @@ def test_whatever_an_exception_is_it_is_told() -> None:
         raise Mute
 
     def group() -> NoReturn:
-        raise ExceptionGroup("both", [ValueError("one"), ValueError("two")])
+        raise ExceptionGroup("both", [ValueError("one" * LONGEST), ValueError("two")])
 
     assert "raise Mute" in text_of(mute)
     assert "ValueError: two" in text_of(group)
+    assert "in group" in text_of(group), "places stay, however long one says what it says"
 
 
 def test_no_source_is_parsed_for_it(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -170,10 +170,11 @@ def test_a_request_leads_to_who_asked_for_it_and_to_what_it_asked_for() -> None:
     first, second = bench.pages_journal.rows
     asked = [{"id": "f/1", "type": "a.f", "state": "waiting", "code": "follow_up"}]
     first["follow_ups"] = FollowUps({"id": "order", "type": "a.o", "state": "done"}, asked, True)
-    first |= {"partition": -1}
+    first |= {"partition": -1, "asked_by": "order"}
     second |= {
         "partition": -1,
-        "topic": "",
+        "topic": "",  # as that of the request of a schedule which asked for it
+        "asked_by": "o2",
         "follow_ups": FollowUps({"id": "o2", "state": None}, []),
     }
 
@@ -190,7 +191,11 @@ def test_a_request_leads_to_who_asked_for_it_and_to_what_it_asked_for() -> None:
         ):
             assert text in page, text
         page = (await http.get(f"/ui/requests/{in_path(NASTY)}")).text
-        for text in ("o2 <span", "has forgotten it", "none: a schedule asked", "due by its"):
+        for text in ("o2 <span", "has forgotten it", "none: another request asked"):
+            assert text in page, text
+        second.update({"asked_by": None, "follow_ups": FollowUps(None, [])})
+        page = (await http.get(f"/ui/requests/{in_path(NASTY)}")).text
+        for text in ("none: a schedule asked", "due by its"):
             assert text in page, text
 
     bench.run(scenario)

@@ -40,7 +40,7 @@ class Cancelled:
     rows: list[Row] = field(default_factory=list)
     """Those that were ended; also those of which nobody knows whether they had their effect."""
     ended: list[Refusal] = field(default_factory=list)
-    """Those that came to an end of their own before."""
+    """Those that came to an end of their own before, or were ended by somebody else."""
     late: list[Refusal] = field(default_factory=list)
     """Those of which nothing was heard in time."""
     problem: str = ""
@@ -57,6 +57,7 @@ def cancel_running(
 ) -> Cancelled:
     """Has running requests cancelled; `at_work` are their rows of `running_now`, by request id.
 
+    `reason` becomes that of each, and tells those who cancel the same one at once from each other.
     At most `wait` seconds. Raises StoreUnavailable and what `withdraw` raises as long as nothing
     was asked and nothing has ended; after that `late` has what is left where something fails.
     """
@@ -104,8 +105,19 @@ class _Asking:
         """Takes out what has ended, as the statuses of those that are left say."""
         for name, status in zip(list(self.left), statuses, strict=True):
             if status is not None and _has_ended(status, self._at_work[name]):
-                _sort(status, self.result)
+                self._sort(status)
                 self.left.pop(name)
+
+    def _sort(self, status: Status) -> None:
+        """An end is nobody's but his whom its reason names."""
+        if status.code != CANCELLED:
+            said = f"had ended before it could be cancelled: {status.state}/{status.code}"
+        elif status.reason != self._reason:
+            said = _cancelled_already(status)
+        else:
+            self.result.rows.append(_row(status))
+            return
+        self.result.ended.append(Refusal(status.id, status.state, said))
 
     def add(self, rows: Sequence[Row]) -> None:
         """Takes out what was withdrawn where it waits."""
@@ -158,12 +170,11 @@ def _has_ended(status: Status, place: Row) -> bool:
     return status.settled and status.at >= datetime.fromisoformat(place["since"])
 
 
-def _sort(status: Status, result: Cancelled) -> None:
-    if status.code == CANCELLED:
-        result.rows.append(_row(status))
-    else:
-        said = f"had ended before it could be cancelled: {status.state}/{status.code}"
-        result.ended.append(Refusal(status.id, status.state, said))
+def _cancelled_already(status: Status) -> str:
+    """By whom, and why, as far as its reason tells: of what waited it tells why alone."""
+    doubt = " while it ran, and is in doubt" if status.state is State.IN_DOUBT else ""
+    said = f"was cancelled by somebody else before{doubt}"
+    return f"{said}: {status.reason}" if status.reason else said
 
 
 def _row(status: Status) -> Row:

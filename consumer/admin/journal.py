@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, Final
@@ -12,9 +13,11 @@ from psycopg import errors
 from consumer.config.masking import mask_url
 from consumer.config.settings import Settings
 from consumer.errors import ConsumerError
+from feedback.errors import SchemaTooNew
 from feedback.journal.connections import open_connection
 from feedback.journal.database_errors import is_away, is_cut, is_lock_race, is_turned_away
-from feedback.journal.migrations import check_schema
+from feedback.journal.migrations import KnownJournal
+from processing.logs import get_logger
 
 
 class JournalUnreachable(ConsumerError):
@@ -62,6 +65,8 @@ _ADVICE: Final[tuple[tuple[type[psycopg.Error], str], ...]] = (
     ),
 )
 """What to do, with a place for the setting that names the database."""
+
+log = get_logger("oncepool.journal")
 
 
 @contextmanager
@@ -132,14 +137,31 @@ def said_by(error: psycopg.Error) -> str:
     return mask_url("; ".join(line.strip() for line in str(error).strip().splitlines()))
 
 
-def checked(connection: psycopg.Connection[Any], schema: str) -> psycopg.Connection[Any]:
-    """The same, of a journal of this version; closed where it raises JournalError."""
+def checked(connection: psycopg.Connection[Any], settings: Settings) -> psycopg.Connection[Any]:
+    """The same, of the journal of these settings; closed where it raises JournalError.
+
+    A newer one than of this version is taken where this process has found it to be of this version
+    before, by whatever connection.
+    """
     try:
-        check_schema(connection, schema)
+        _known(settings.database_url, settings.database_schema).check(connection)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+@functools.cache
+def _known(url: str, schema: str) -> KnownJournal:
+    del url  # it tells it from others
+    return KnownJournal(schema, _upgraded)
+
+
+def _upgraded(error: SchemaTooNew) -> None:
+    log.warning(
+        "a newer version has upgraded the journal: it is used until this process is replaced",
+        detail=str(error),
+    )
 
 
 def bounds(lock: float, within: float | None) -> dict[str, float]:
@@ -156,7 +178,7 @@ def bounds(lock: float, within: float | None) -> dict[str, float]:
 def connect(
     settings: Settings, *, within: float | None = None
 ) -> Iterator[psycopg.Connection[Any]]:
-    """A connection to a journal of this version, each statement `within` seconds where given.
+    """A connection to a journal as `checked` has it, each statement `within` seconds where given.
 
     Raises ConsumerError where PostgreSQL is not there, JournalError where the journal isn't.
     """
@@ -166,5 +188,4 @@ def connect(
             settings.database_url, "oncepool command", timeouts=bounds(LOCK_TIMEOUT, within)
         )
     with explained(connected=True, within=within), opened as connection:
-        check_schema(connection, settings.database_schema)
-        yield connection
+        yield checked(connection, settings)

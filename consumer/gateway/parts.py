@@ -124,7 +124,7 @@ def parts_of(settings: Settings, events: GatewayEvents = SILENT) -> GatewayParts
     journal: StatusSource | None = None
     outbox: StatusSource | None = None
     if settings.database_url:
-        readers, operators = (_journal(settings, n) for n in (READERS, OPERATORS))
+        readers, operators = (journal_threads(settings, n) for n in (READERS, OPERATORS))
         journal = journal_source(readers, settings.database_schema)
         databases += [readers, operators]
     if settings.gateway_outbox:
@@ -166,7 +166,7 @@ def _pages(
         limits = RedisLimitsBoard(settings) if settings.redis_url else None
         return PageParts(sessions, Services(settings, None), limits=limits)
     counts = (PAGE_READERS, PATIENT_READERS, PAGE_COUNTERS, PAGE_MOVERS)
-    readers, patient, counting, movers = (_journal(settings, n) for n in counts)
+    readers, patient, counting, movers = (journal_threads(settings, n) for n in counts)
     databases += [readers, patient, counting, movers]
     journal = JournalPages(readers, patient, counting, settings.database_schema)
     return PageParts(
@@ -198,9 +198,11 @@ def _client(settings: Settings) -> AsyncClient:
     )
 
 
-def _journal(settings: Settings, threads: int) -> DatabaseThreads:
+def journal_threads(settings: Settings, threads: int) -> DatabaseThreads:
+    """So many connections to the journal."""
+
     def connect(made: Callable[[Connection], None]) -> Connection:
-        return checked(_open(settings.database_url, made), settings.database_schema)
+        return checked(_open(settings.database_url, made), settings)
 
     return DatabaseThreads("database_url", connect, threads)
 

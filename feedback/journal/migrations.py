@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import functools
 import re
+import threading
 import time
+from collections.abc import Callable
 from importlib.resources import files
 from typing import Any, Final
 
@@ -133,6 +135,40 @@ def check_schema(connection: psycopg.Connection[Any], schema: str) -> None:
         raise SchemaMissing(schema, version, wanted)
     _refuse_newer(schema, version)
     _check_tables(connection, schema)
+
+
+class KnownJournal:
+    """A journal that a process looks at again and again: an upgrade beside it does not end its use.
+
+    Once it was of this version, a newer one is taken as well. Any thread may look.
+    """
+
+    def __init__(
+        self, schema: str, upgraded: Callable[[SchemaTooNew], object], *, known: bool = False
+    ) -> None:
+        """`upgraded` hears once that a newer one is used.
+
+        `known`: it was of this version when this process came.
+        """
+        self._schema = schema
+        self._upgraded = upgraded
+        self._known = known
+        self._told = False  # guarded by _lock
+        self._lock = threading.Lock()
+
+    def check(self, connection: psycopg.Connection[Any]) -> None:
+        """Raises JournalError unless it can be used."""
+        try:
+            check_schema(connection, self._schema)
+        except SchemaTooNew as error:
+            if not self._known:
+                raise
+            with self._lock:
+                first, self._told = not self._told, True
+            if first:
+                self._upgraded(error)
+        else:
+            self._known = True
 
 
 def _check_tables(connection: psycopg.Connection[Any], schema: str) -> None:

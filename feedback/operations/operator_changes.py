@@ -15,6 +15,7 @@ from feedback.journal.connections import Connection
 from feedback.journal.queries import query
 from feedback.operations.request_actions import By
 from feedback.operations.request_reads import Row
+from feedback.schema_versions import LOCK
 
 
 class OperatorChange(NamedTuple):
@@ -48,14 +49,20 @@ def note_changes(
 
 
 def note_ended_runs(connection: Connection, ended: Sequence[Row], by: By, *, schema: str) -> None:
-    """Keeps who ended these, which ran, as a move of each: rows as `that_ran` gives them."""
+    """Keeps who ended these, which ran, as a move of each: rows as `that_ran` gives them.
+
+    A run has one such move at most: who asks twice at once has ended it once.
+    """
     values = {
         **by._asdict(),
         "ids": [row["id"] for row in ended],
         "runs": [row["run"] for row in ended],
         "states": [str(row["state"]) for row in ended],
     }
-    connection.execute(query("note_ended_runs", schema), values)
+    with connection.transaction():
+        # Two statements: the second one sees what those have noted whom the first has waited for.
+        connection.execute(LOCK, [f"oncepool ended runs of {schema}"])
+        connection.execute(query("note_ended_runs", schema), values)
 
 
 def that_ran(rows: Sequence[Row]) -> list[Row]:

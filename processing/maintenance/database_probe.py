@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Collection
-from contextlib import suppress
 
 import psycopg
 
@@ -13,7 +12,7 @@ from feedback.errors import JournalError, OncepoolError, SchemaTooNew
 from feedback.journal.connections import Connection
 from feedback.journal.database_errors import is_turned_away, is_unfit, outage_of
 from feedback.journal.identity import journal_identity
-from feedback.journal.migrations import check_schema, migrate
+from feedback.journal.migrations import KnownJournal, migrate
 from feedback.journal.privileges import Use
 from feedback.journal.probe import refused_work
 from feedback.postgres import one_line
@@ -51,6 +50,7 @@ class DatabaseProbe:
         self.blocked = False
         """The schema can't be used: nothing but stopping helps."""
         self._schema_checked = False
+        self._journal = KnownJournal(settings.schema, self._upgraded, known=settings.served)
         self._lock = threading.Lock()
         self._state = DatabaseHealth()  # guarded by _lock
         self._uses = frozenset[str]()
@@ -126,15 +126,15 @@ class DatabaseProbe:
         """Raises psycopg.Error, JournalError unless the database can be worked with."""
         connection = self._connection.open()
         if not self._schema_checked:
-            (self._check_again if self._settings.served else self._check_schema)(connection)
+            # Where an instance goes on nothing is migrated: that is for one that starts.
+            (self._journal.check if self._settings.served else self._check_schema)(connection)
             self._schema_checked = True
         if self.blocked:
             return
         self._health.uses_journal(journal_identity(connection, schema=self._settings.schema))
         schema, uses = self._settings.schema, self._uses
         if (refused := refused_work(connection, schema=schema, uses=uses)) is not None:
-            with suppress(SchemaTooNew):  # as one that goes on after an upgrade has found
-                check_schema(connection, schema)  # a table that is gone tells more
+            self._journal.check(connection)  # a table that is gone tells more
             said = _in_words(refused)
             said = said if is_unfit(refused) else f"it takes no writes: {said}"
             raise psycopg.OperationalError(said) from refused
@@ -146,7 +146,7 @@ class DatabaseProbe:
                 self._connection.take_your_time()
                 applied = migrate(self._settings.database_url, schema)
                 self._log.info("journal migrated", schema=schema, applied=applied)
-            check_schema(connection, schema)
+            self._journal.check(connection)
         except (OncepoolError, psycopg.Error) as error:
             if isinstance(error, psycopg.OperationalError) or outage_of(error, connected=True):
                 raise
@@ -158,19 +158,12 @@ class DatabaseProbe:
                 self._reporting.tell(JournalUnusable(detail))
             self._say_ready(verdict, detail)
 
-    def _check_again(self, connection: Connection) -> None:
-        """Goes on with a journal that a newer version has upgraded meanwhile, as workers do.
-
-        Nothing is migrated: that is for an instance that starts.
-        Raises JournalError, psycopg.Error.
-        """
-        try:
-            check_schema(connection, self._settings.schema)
-        except SchemaTooNew as error:
-            self._log.warning(
-                "a newer version has upgraded the journal: housekeeping goes on with it until this"
-                " instance is replaced", detail=str(error),
-            )  # fmt: skip
+    def _upgraded(self, error: SchemaTooNew) -> None:
+        """Housekeeping goes on all the same, as workers do."""
+        self._log.warning(
+            "a newer version has upgraded the journal: housekeeping goes on with it until this"
+            " instance is replaced", detail=str(error),
+        )  # fmt: skip
 
     def _failed(
         self, detail: str, verdict: str = "unreachable", *, turned_away: bool = False

@@ -217,7 +217,7 @@ def _not_done(task: Task, stored: StoredRequest, suspect: Suspect) -> Outcome:
 def _without_effect(stored: StoredRequest) -> Outcome:
     """How a request in doubt ends that had no effect: as its run would have without one outside."""
     if stored.code in _KILLED:
-        return lost(stored.code)
+        return lost(stored.code, stored.reason)  # who cancelled it, and why
     dead = stored.code == WORKER_DIED and stored.crashes >= MOST_CRASHES
     return Outcome(
         State.DEAD if dead else State.FAILED, stored.code, error=stored.error, reason=_NOTHING

@@ -12,6 +12,9 @@ FROM unnest(%(whats)s::text[], %(names)s::text[], %(types)s::text[], %(actions)s
 INSERT INTO {schema}.transitions (run, request_id, action, from_state, to_state, who, why)
 SELECT run, id, 'cancel', 'running', state, %(who)s, %(why)s
 FROM unnest(%(ids)s::text[], %(runs)s::int[], %(states)s::text[]) AS u(id, run, state)
+WHERE NOT EXISTS (SELECT FROM {schema}.transitions t
+                  WHERE t.request_id = u.id AND t.run = u.run AND t.action = 'cancel'
+                    AND t.from_state = 'running')
 ORDER BY id
 
 -- name: latest_changes

@@ -141,6 +141,16 @@ def test_it_ends_as_its_run_would_have_without_an_effect_outside(
     assert row(bench, "state, code") == end
 
 
+def test_who_cancelled_it_is_told_when_it_turns_out_that_it_had_no_effect(bench: Bench) -> None:
+    bench.run(bench.record("nothing", "card.charge", {}))
+    bench.query(
+        f"UPDATE {bench.schema}.requests SET code = 'cancelled', reason = 'cancelled by ann: slow'"
+    )
+    ask(bench)
+    assert row(bench, "state, reason") == ("cancelled", "cancelled by ann: slow")
+    assert bench.statuses[-1]["reason"] == "cancelled by ann: slow"
+
+
 def test_what_killed_its_worker_twice_is_dead(bench: Bench) -> None:
     bench.run(bench.record("nothing", "card.charge", {}))
     bench.query(f"UPDATE {bench.schema}.requests SET code = 'worker_died', crashes = 2")

@@ -18,6 +18,7 @@ from feedback.operations.request_reads import Row
 from feedback.status.status import Status, StatusFields, StatusWrite
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
+MINE = "cancelled by ann: too slow"
 
 
 class Place:
@@ -43,8 +44,11 @@ class Place:
         self.withdrawn()
         return [{"id": one} for one in ids if one in self.waiting]
 
-    def end(self, id: str, state: State = State.CANCELLED, code: str = CANCELLED) -> None:
-        fields = StatusFields(id, "a.b", state, 1, code=code, attempt=1, at=BEGAN)
+    def end(
+        self, id: str, state: State = State.CANCELLED, code: str = CANCELLED,
+        reason: str | None = MINE,
+    ) -> None:  # fmt: skip
+        fields = StatusFields(id, "a.b", state, 1, code=code, attempt=1, at=BEGAN, reason=reason)
         self.ended[id] = Status.decode(StatusWrite.of(fields).value)
 
     def ask(self, _instance: str, id: str, _reason: str, chunk: int | None) -> bool:
@@ -71,7 +75,7 @@ class Place:
     def cancel(self, *ids: str, wait: float = 30.0, **place: int) -> Cancelled:
         began = {"worker": 0, "instance": "i", "since": BEGAN.isoformat(), **place}
         places = {one: {"request_id": one, **began} for one in ids}
-        return cancel_running(Settings(), places, self.take, reason="", wait=wait)
+        return cancel_running(Settings(), places, self.take, reason=MINE, wait=wait)
 
 
 @pytest.fixture
@@ -181,6 +185,26 @@ def test_no_ask_is_left_of_what_has_ended_otherwise(place: Place) -> None:
         "had ended before it could be cancelled: done/ok"
     ]
     assert (found.late, place.unread) == ([], set())
+
+
+def test_whoever_cancels_second_is_told_who_was_first(place: Place) -> None:
+    def end(id: str) -> None:
+        place.end("mine")
+        place.end("doubted", State.IN_DOUBT)
+        place.end("bobs", reason="cancelled by bob: too slow")
+        place.end("doubted-by-bob", State.IN_DOUBT, reason="cancelled by bob")
+        place.end("waited", reason=None)
+
+    place.asked = end
+    found = place.cancel("mine", "doubted", "bobs", "doubted-by-bob", "waited")
+    assert [row["id"] for row in found.rows] == ["mine", "doubted"]
+    before = "was cancelled by somebody else before"
+    assert [(one.id, one.state, one.reason) for one in found.ended] == [
+        ("bobs", "cancelled", f"{before}: cancelled by bob: too slow"),
+        ("doubted-by-bob", "in_doubt", f"{before} while it ran, and is in doubt: cancelled by bob"),
+        ("waited", "cancelled", before),
+    ]
+    assert not place.unread, "no ask is left"
 
 
 def test_what_has_ended_is_told_though_its_ask_cannot_be_taken_back(place: Place) -> None:

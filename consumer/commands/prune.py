@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Annotated
 
@@ -92,12 +93,8 @@ def prune(
         before = past("--older-than", older_than, now)
         warnings = _warned(settings, now - before, window, unasked=dry_run or force)
         # To count takes a look at every row: that is for who is asked.
-        rows = {} if yes and not dry_run else prunable(connection, before, schema=schema)
-        if not dry_run and (yes or any(rows.values())):
-            if not yes:
-                when = before.isoformat(sep=" ", timespec="minutes")
-                what = counted(rows["requests"], "request")
-                confirm(f"delete {what} that ended before {when}?", yes=False)
+        rows = prunable(connection, before, schema=schema) if dry_run or not yes else {}
+        if not dry_run and (yes or _confirmed(rows, before)):
 
             def told(problem: str) -> None:
                 warnings.append(problem)
@@ -130,6 +127,16 @@ def _warned(settings: Settings, age: timedelta, window: timedelta, *, unasked: b
             " --force where you know that nobody sends or reads them again"
         )
     return problems
+
+
+def _confirmed(rows: Mapping[str, int], before: datetime) -> bool:
+    """Whether there is anything to delete; then whoever does not agree has ended the command."""
+    if not any(rows.values()):
+        return False
+    when = before.isoformat(sep=" ", timespec="minutes")
+    what = counted(rows["requests"], "request")
+    confirm(f"delete {what} that ended before {when}?", yes=False)
+    return True
 
 
 def _prune(

@@ -89,15 +89,16 @@ def _apply_in_turn(
     [(deadlock,)] = connection.execute(_DEADLOCK_TIMEOUT).fetchall()
     first = max(FIRST_WAIT, deadlock + BEYOND)
     waits = Backoff(first, max(first, LONGEST_WAIT))
-    for tries in range(1, MOST_TRIES):
+    tries = 1
+    while True:
+        wait = waits.after(tries)
         try:
-            return _apply_next(connection, schema, known, waits.after(tries))
-        except errors.LockNotAvailable:
-            time.sleep(waits.after(tries))
-    try:
-        return _apply_next(connection, schema, known, waits.after(MOST_TRIES))
-    except errors.LockNotAvailable as error:
-        raise errors.LockNotAvailable(f"{_HELD} ({error})") from None
+            return _apply_next(connection, schema, known, wait)
+        except errors.LockNotAvailable as error:
+            if tries == MOST_TRIES:
+                raise errors.LockNotAvailable(f"{_HELD} ({error})") from None
+        time.sleep(wait)
+        tries += 1
 
 
 def _apply_next(

@@ -12,6 +12,8 @@ from feedback.contract.states import State
 
 NAMES: Final = ("state", "type", "id", "key", "reference", "code", "since", "until", "text")
 LONGEST: Final = 200
+FILTER_RULE: Final = f"at most {LONGEST} characters, none of them zero"
+"""What `may_be_filter` asks for, in words."""
 IN_JOURNAL: Final = tuple(state for state in State if state is not State.ACCEPTED)
 """States that a row can be in."""
 
@@ -35,7 +37,7 @@ class RequestFilters:
         }
         for name, text in self.values.items():
             if not may_be_filter(text):
-                raise FilterRefused(f"{name}: at most {LONGEST} characters, none of them zero")
+                raise FilterRefused(f"{name}: {FILTER_RULE}")
         if self.values.get("state", State.DEAD) not in IN_JOURNAL:
             raise FilterRefused(f"state: one of {', '.join(IN_JOURNAL)}")
         now = datetime.now(UTC)

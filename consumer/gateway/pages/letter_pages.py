@@ -16,7 +16,7 @@ from consumer.gateway.calls import named, unless_gone
 from consumer.gateway.dead_letter_api import is_own
 from consumer.gateway.operators import OperatorAnswer, OperatorMoves
 from consumer.gateway.pages.confirming import digest
-from consumer.gateway.pages.filters import LONGEST, may_be_filter
+from consumer.gateway.pages.filters import FILTER_RULE, may_be_filter
 from consumer.gateway.pages.frame import page
 from consumer.gateway.pages.journal_pages import AT_ONCE, MOST_LETTERS
 from consumer.gateway.pages.payload_view import PayloadView
@@ -241,7 +241,7 @@ def _action(form: Form) -> str:
 def _given(query: dict[str, str]) -> dict[str, str]:
     given = {name: text for name in FILTERS if (text := query.get(name, "").strip())}
     if not all(map(may_be_filter, given.values())):
-        raise invalid(f"a filter has at most {LONGEST} characters, none of them zero")
+        raise invalid(f"a filter has {FILTER_RULE}")
     if given.get("kind", "message") not in get_args(Kind):
         raise invalid(f"kind: one of {', '.join(get_args(Kind))}")
     return given

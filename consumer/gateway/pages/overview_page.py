@@ -14,7 +14,7 @@ from consumer.admin.overview import Look
 from consumer.gateway.access import Caller
 from consumer.gateway.pages import plots
 from consumer.gateway.pages.advice import notices
-from consumer.gateway.pages.filters import LONGEST, may_be_filter
+from consumer.gateway.pages.filters import FILTER_RULE, may_be_filter
 from consumer.gateway.pages.frame import page
 from consumer.gateway.pages.journal_pages import OverTime
 from consumer.gateway.pages.services import MINUTES, running_of
@@ -77,7 +77,7 @@ def _shown(request: Request) -> TypesShown:
     """What of the plots and of the table of types is asked for. Raises HttpProblem."""
     kind = request.query_params.get("type", "").strip()
     if not may_be_filter(kind):
-        raise invalid(f"type: at most {LONGEST} characters, none of them zero")
+        raise invalid(f"type: {FILTER_RULE}")
     minutes = request.query_params.get("last", "")
     if minutes and minutes not in map(str, WINDOWS):
         raise invalid(f"last: one of {', '.join(map(str, WINDOWS))} (minutes)")

@@ -2,15 +2,15 @@
 
     scripts/bench outbox [--quick] [--case rates|relays|latency|backlog] [--rounds N] [--backlog N]
                          [--relays 1,2,4] [--loads 0,1000,4000]
-    scripts/bench outbox --churn N [--backlog N] [--keep N] [--random-ids]
+    scripts/bench outbox --churn N [--backlog N] [--keep N] [--random-ids] [--sets]
 
 Rows are added before a side begins; it is timed until the last of them is marked as sent. In turns:
 the relay; a bare loop of claim, produce, flush and mark over the same table, which checks nothing,
 keeps no order, and fails with its first row that can't be sent; the plain form, a row at a time
 (its timer of 5 s is left out of the rate); faststream-outbox. Then several relays side by side,
-each a process. Then the relay with --backlog rows (a million), its first and last 10,000, and
-behind as many rows that were sent and deleted. Latency is from the commit of a single request until
-its message is produced, and until a consumer has it: idle, and beside --loads rows a second that
+each a process. Then the relay with --backlog rows (a million), its first and last tenth, and behind
+as many rows that were sent and deleted. Latency is from the commit of a single request until its
+message is produced, and until a consumer has it: idle, and beside --loads rows a second that
 another process adds; and of the plain form with its timer: see benchmarks/outbox_latency.py.
 --churn has N rows go through the tables without Kafka: see benchmarks/outbox_churn.py.
 """
@@ -39,7 +39,6 @@ from benchmarks.services import services
 from feedback.outbox.relay import Relay
 from stack import Stack
 
-FIRST = 10_000
 CLAIM = f"""
 SELECT seq, id, type, key, payload, headers FROM {SCHEMA}.requests WHERE state = 'unsent'
 ORDER BY seq LIMIT %s FOR UPDATE SKIP LOCKED
@@ -153,27 +152,28 @@ def rates(place: OutboxPlace, rounds: int, rows: int, plain_rows: int) -> None:
 
 
 def backlog(place: OutboxPlace, rows: int) -> None:
-    """The first and last rows of a backlog, and a table through which as many have gone."""
+    """The first and last tenth of a backlog, and a table through which as many have gone."""
+    part = rows // 10
     lines = []
 
     def timed(name: str, total: int) -> None:
         began = time.monotonic()
         with place.relay() as relay:
-            first = until(relay, FIRST)
-            last = until(relay, max(FIRST, total - FIRST))
+            first = until(relay, part)
+            last = until(relay, total - part)
             end = until(relay, total)
-        lines.append((name, f"{FIRST / (first - began):,.0f}",
-                      f"{FIRST / (end - last):,.0f}" if total > FIRST else ""))  # fmt: skip
+        lines.append((name, f"{part / (first - began):,.0f}",
+                      f"{part / (end - last):,.0f}" if total > part else ""))  # fmt: skip
         say(f"{name}: done after {end - began:.0f} s")
 
-    place.fill(FIRST)
-    timed("fresh table", FIRST)
+    place.fill(part)
+    timed("fresh table", part)
     place.fill(rows)
     timed(f"{rows:,} rows waiting", rows)
     place.run(f"DELETE FROM {SCHEMA}.requests WHERE state = 'sent'")
-    place.add(FIRST)
-    timed(f"after {rows:,} rows sent and deleted, not vacuumed by hand", FIRST)
-    print_table("backlog", ("table", f"first {FIRST:,}, rows/s", f"last {FIRST:,}, rows/s"), lines)
+    place.add(part)
+    timed(f"after {rows:,} rows sent and deleted, not vacuumed by hand", part)
+    print_table("backlog", ("table", f"first {part:,}, rows/s", f"last {part:,}, rows/s"), lines)
 
 
 def main() -> None:
@@ -188,6 +188,7 @@ def main() -> None:
     parser.add_argument("--churn", type=int, metavar="N", help="N rows through the tables, only")
     parser.add_argument("--keep", type=int, default=1_000_000, help="finished rows that stay")
     parser.add_argument("--random-ids", action="store_true", help="of --churn; else in order")
+    parser.add_argument("--sets", action="store_true", help="of --churn: most of it in sets")
     given = parser.parse_args()
     given.rows, given.waits, waiting = (100_000, 2_000), 500, 1_000_000
     if given.quick:
@@ -204,7 +205,7 @@ def main() -> None:
     if given.churn:
         cases = {"churn": lambda place: churn(
             place, given.churn, backlog=given.backlog or 100_000, keep=given.keep,
-            random_ids=given.random_ids,
+            random_ids=given.random_ids, sets=given.sets,
         )}  # fmt: skip
     with services() as stack:
         place = OutboxPlace(stack)

@@ -4,7 +4,8 @@ Each request is added, claimed, marked as sent and settled by the outbox's own c
 a thousand at a time as a relay does; where Kafka and Redis would be there is nothing. A backlog
 stays in front of the relay all the time, one request of ten thousand is never answered, and of the
 finished ones the newest are kept. Autovacuum runs as the tables and the server have it. Commits do
-not wait for the disk.
+not wait for the disk. With `sets` only the last 100,000 of each tenth go that way, and are what is
+measured; the others are taken through by statements of their own: see outbox_sets.py.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Final, NamedTuple
 from zlib import crc32
 
 from benchmarks.outbox_place import PAYLOAD, SCHEMA, OutboxPlace
+from benchmarks.outbox_sets import NEVER_ANSWERED, OutboxSets
 from benchmarks.report import print_table, say
 from feedback.contract.states import State
 from feedback.outbox.connections import run
@@ -28,20 +30,20 @@ from feedback.outbox.dead_letters import OutboxOperator
 from feedback.outbox.names import DEFAULT_SENDER
 from feedback.outbox.relay.answers import YOUNG, AnswerPolicy
 from feedback.outbox.relay.batch import BatchMarks
+from feedback.outbox.relay.claim_width import ClaimWidth
 from feedback.outbox.relay.database import Bounds, RelayDatabase
 from feedback.outbox.relay.settling import Settling
 from feedback.outbox.rows import OutboxRow, row_of, shard_of
 from feedback.outbox.steps import adding
 from feedback.postgres import Connection, open_connection
 from feedback.status.memory_store import MemoryStatusStore
-from feedback.status.status import Status
+from feedback.status.status import StatusFields
 
 ROUND: Final = 10_000
 """Rows that are added at once; a relay's batches then take as many away."""
 FRESH: Final = 10
 """Rounds of the first stretch, which tells of a fresh table."""
 STRETCHES: Final = 10
-NEVER_ANSWERED: Final = 10_000
 _WHOLE_EVERY: Final = 20
 """Rounds until a pass looks at all rows that wait for an answer."""
 _KEYS: Final = 1_000
@@ -61,9 +63,9 @@ WHERE schemaname = '{SCHEMA}' AND relname = 'requests'
 class AnsweredAtOnce(MemoryStatusStore):
     """All are done, but for one of ten thousand that nobody answers."""
 
-    _done = Status("", "bench", State.DONE, "ok", 1, 1, datetime.now(UTC))
+    _done = StatusFields("", "bench", State.DONE, 1, "ok", 1, datetime.now(UTC)).encode()
 
-    def read(self, ids: Sequence[str]) -> list[Status | None]:
+    def read_raw(self, ids: Sequence[str]) -> list[bytes | None]:
         """As a store that has them all."""
         return [self._done if crc32(id_.encode()) % NEVER_ANSWERED else None for id_ in ids]
 
@@ -106,6 +108,7 @@ class OutboxChurn:
         self._reads = self._connect()
         self._rows = RelayDatabase(self._sends, SCHEMA, DEFAULT_SENDER, policy)
         self._rows.prepare()
+        self._width = ClaimWidth(Bounds().shards)
         self._settling = Settling(SCHEMA, DEFAULT_SENDER, AnsweredAtOnce(), policy, inbox=False)
         self._operator = OutboxOperator(self._reads, SCHEMA)
         self._added = 0
@@ -132,12 +135,19 @@ class OutboxChurn:
             self._settle(whole=number % _WHOLE_EVERY == 0)
             self._prune()
         ended = self._settling.ended
+        if ended - before < 0.9 * rounds * ROUND:
+            raise RuntimeError(f"of {rounds * ROUND:,} rows {ended - before:,} have ended")
         rate = (ended - before) / (time.monotonic() - began)
         thousands = rounds * ROUND / 1000
         phases = {name: seconds * 1000 / thousands for name, seconds in self._spent.items()}
         sizes = {name: float(size) for name, size in self._place.connection.execute(_SIZES)}
         [(dead, vacuums)] = self._place.connection.execute(_DEAD).fetchall()
         return ChurnStretch(ended, rate, self._turns, phases, sizes, dead, vacuums)
+
+    def forget_ended(self) -> None:
+        """Others have pruned all that has ended here."""
+        self._pruned = self._settling.ended
+        self._kept.clear()
 
     def close(self) -> None:
         """Ends its connections."""
@@ -162,7 +172,8 @@ class OutboxChurn:
         while left > 0:
             began = time.monotonic()
             with self._timed("claim and mark"), self._rows.transaction():
-                claimed = self._rows.claim(Bounds())
+                claimed = self._rows.claim(Bounds(shards=self._width.shards))
+                self._width.claimed(full=len(claimed) >= Bounds().rows)
                 self._rows.mark(BatchMarks([row.seq for row in claimed], []))
             self._turns.append((time.monotonic() - began) * 1000)
             left -= len(claimed)
@@ -192,23 +203,52 @@ class OutboxChurn:
             self._spent[phase] += time.monotonic() - began
 
 
-def churn(place: OutboxPlace, rows: int, *, backlog: int, keep: int, random_ids: bool) -> None:
-    """Has so many rows go through; what the first and each tenth of them met."""
+def churn(
+    place: OutboxPlace, rows: int, *, backlog: int, keep: int, random_ids: bool, sets: bool
+) -> None:
+    """Has so many rows go through; what the first and each tenth of them met.
+
+    `sets`: of each tenth, all but the last rows go through in sets.
+    """
     made = OutboxChurn(place, keep=keep, random_ids=random_ids)
     for _ in range(-(-backlog // ROUND)):
         made.add(ROUND)
     say(f"{backlog:,} rows wait; {rows:,} are to go through")
     rounds = max(1, (rows // ROUND - FRESH) // STRETCHES)
     found = []
-    for number in range(STRETCHES + 1):
-        found.append(made.stretch(rounds if number else FRESH))
-        last = found[-1]
-        say(
-            f"{last.through:,} through: {last.rate:,.0f} rows/s, claim and mark of a batch"
-            f" {statistics.median(last.turns):.1f} ms, {last.dead:,} dead rows"
-        )
+    with _bulk(place, keep) as bulk:
+        for number in range(STRETCHES + 1):
+            measured = rounds if number and not sets else FRESH
+            if number and rounds > measured:
+                _hasten(bulk, rounds - measured)
+                made.forget_ended()
+            last = made.stretch(measured)
+            found.append(last._replace(through=last.through + bulk.ended))
+            last = found[-1]
+            say(
+                f"{last.through:,} through: {last.rate:,.0f} rows/s, claim and mark of a batch"
+                f" {statistics.median(last.turns):.1f} ms, {last.dead:,} dead rows"
+            )
     made.close()
     _print(found)
+
+
+@contextmanager
+def _bulk(place: OutboxPlace, keep: int) -> Iterator[OutboxSets]:
+    connection = open_connection(place.stack.database, "oncepool churn in sets")
+    try:
+        connection.execute("SET synchronous_commit = off")
+        yield OutboxSets(connection, rows=ROUND, keep=keep)
+    finally:
+        connection.close()
+
+
+def _hasten(bulk: OutboxSets, rounds: int) -> None:
+    began, before = time.monotonic(), bulk.ended
+    for _ in range(rounds):
+        bulk.round()
+    rate = (bulk.ended - before) / (time.monotonic() - began)
+    say(f"{bulk.ended:,} through in sets, {rate:,.0f} rows/s")
 
 
 def _print(found: Sequence[ChurnStretch]) -> None:

@@ -98,10 +98,12 @@ class Received:
 
     def _read(self) -> None:
         while not self._stop.is_set():
-            for message in self._consumer.consume(500, 0.05):
-                if message.error() is None and _request_id(message) == self._awaited:
-                    self._found = (message.timestamp()[1] / 1000, time.time())
-                    self._come.set()
+            message = self._consumer.poll(0.05)  # consume() would wait until it has its fill
+            if message is None or message.error() is not None:
+                continue
+            if _request_id(message) == self._awaited:
+                self._found = (message.timestamp()[1] / 1000, time.time())
+                self._come.set()
 
 
 def latency(

@@ -396,6 +396,7 @@ def own_cluster_of(sender: str, config: Path, **route: str) -> dict[str, str]:
     return {"ONCEPOOL_CONFIG": str(config)}
 
 
+@pytest.mark.long  # it starts a stack of its own
 def test_the_senders_of_two_clusters_do_not_wait_for_each_other(
     stack: Stack, own_stack: Stack, topic: Callable[..., str], outbox_: Outbox, prefix: str,
     tmp_path: Path,

@@ -44,6 +44,7 @@ _LANE: Final = "coalesce(key, convert_to(id, 'UTF8'))"
 # A statement of its own, after the locks: what the last owner of a shard has written is seen.
 # Rows are locked, so that what is sent can be marked. What another transaction has locked is passed
 # by, and what is behind it in its lane is told apart. NOT IN is hashed, whatever is expected.
+# The first row of each shard is found once: before it is what was sent since autovacuum was there.
 # The OFFSET has what backs off looked up by its key: as a join, all of it may be read for each row.
 # A row without a key has its id for one, which another may have as its key. That is looked up by
 # the index on ids alone, so not with characters beyond ASCII: a key may be any bytes, and no text.
@@ -51,12 +52,20 @@ _LANE: Final = "coalesce(key, convert_to(id, 'UTF8'))"
 # server nor the memory here need hold that. The length of a payload is known without reading it.
 # As a message's, headers have an eighth of the bytes of their JSON at least.
 _ROWS: Final = f"""
-WITH ours AS MATERIALIZED (
-    SELECT r.* FROM unnest(%(shards)s::smallint[]) AS mine (shard)
+WITH heads AS MATERIALIZED (
+    SELECT mine.shard, due.seq FROM unnest(%(shards)s::smallint[]) AS mine (shard)
     CROSS JOIN LATERAL (
-        SELECT u.* FROM :schema.requests u
+        SELECT u.seq FROM :schema.requests u
         WHERE u.sender = %(sender)s AND u.shard = mine.shard AND u.state = 'unsent'
             AND (u.next_at IS NULL OR u.next_at <= now())
+        ORDER BY u.seq LIMIT 1
+    ) AS due
+), ours AS MATERIALIZED (
+    SELECT r.* FROM heads
+    CROSS JOIN LATERAL (
+        SELECT u.* FROM :schema.requests u
+        WHERE u.sender = %(sender)s AND u.shard = heads.shard AND u.state = 'unsent'
+            AND u.seq >= heads.seq AND (u.next_at IS NULL OR u.next_at <= now())
             AND NOT EXISTS (
                 SELECT FROM :schema.requests b
                 WHERE {_BACKING_OFF} = sha256(coalesce(u.key, convert_to(u.id, 'UTF8')))
@@ -78,15 +87,17 @@ WITH ours AS MATERIALIZED (
         FOR NO KEY UPDATE SKIP LOCKED
     ) AS r
 ), passed AS (
-    SELECT {_LANE} AS lane, min(seq) AS first
+    SELECT {_LANE} AS lane, min(there.seq) AS first
     FROM (SELECT shard, max(seq) AS last FROM ours GROUP BY shard) AS ends
+    JOIN heads USING (shard)
     CROSS JOIN LATERAL (
         SELECT u.id, u.key, u.seq FROM :schema.requests u
         WHERE u.sender = %(sender)s AND u.shard = ends.shard AND u.state = 'unsent'
-            AND u.seq < ends.last AND (u.next_at IS NULL OR u.next_at <= now())
+            AND u.seq >= heads.seq AND u.seq < ends.last
+            AND (u.next_at IS NULL OR u.next_at <= now())
         ORDER BY u.seq OFFSET 0
     ) AS there
-    WHERE seq NOT IN (SELECT seq FROM ours)
+    WHERE there.seq NOT IN (SELECT seq FROM ours)
     GROUP BY lane
 )
 SELECT seq, id, CASE WHEN fits THEN type ELSE '' END,

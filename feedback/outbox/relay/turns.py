@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from feedback.outbox.relay.batch import BackingOff, Batch, BatchMarks, ClaimedRow, RowRefusal
+from feedback.outbox.relay.claim_width import ClaimWidth
 from feedback.outbox.relay.database import Bounds, RelayDatabase
 from feedback.outbox.relay.marking import SetAside
 from feedback.outbox.relay.outage import RelayOutage
@@ -68,6 +69,7 @@ class SendTurns:
         self._sender = sender
         self._statuses = statuses
         self._bounds = bounds or Bounds()
+        self._width = ClaimWidth(self._bounds.shards)
         self._brokers = RelayOutage(clock=clock)
         self._asks = False
         """What was heard last is that the brokers are away: few rows ask whether they still are."""
@@ -99,13 +101,10 @@ class SendTurns:
             self._failed(why)
             return 0
         self._releases.turn(self._sender.freed(), database)
-        bounds = self._bounds._replace(largest=self._sender.largest)
-        if self._asks:
-            # Of several keys, as one may be of a partition that takes nothing.
-            rows, shards = min(_ASKING, bounds.rows), min(_ASKING, bounds.shards)
-            bounds = bounds._replace(rows=rows, shards=shards)
+        bounds = self._next_bounds()
         with database.transaction():
             claimed = database.claim(bounds)
+            self._width.claimed(full=not self._asks and len(claimed) >= bounds.rows)
             if claimed:
                 if self._unmarked:
                     database.rehearse(claimed)
@@ -132,6 +131,14 @@ class SendTurns:
         elif batch.to_send and marks.refused:
             self._brokers.rest()  # they have answered, and took nothing
         return len(claimed)
+
+    def _next_bounds(self) -> Bounds:
+        bounds = self._bounds._replace(largest=self._sender.largest)
+        if not self._asks:
+            return bounds._replace(shards=self._width.shards)
+        # Of several keys, as one may be of a partition that takes nothing.
+        rows, shards = min(_ASKING, bounds.rows), min(_ASKING, bounds.shards)
+        return bounds._replace(rows=rows, shards=shards)
 
     def _with_doubts(self, marks: BatchMarks, rows: Sequence[ClaimedRow]) -> BatchMarks:
         """What a consumer has was sent, by a relay that ended before it could mark that.

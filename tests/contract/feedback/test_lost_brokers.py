@@ -138,7 +138,8 @@ def test_a_producer_of_result_records_that_connects_slowly_connects(
     eventually(producer.reachable, LATE)
 
 
-@pytest.mark.parametrize("group", [pytest.param(None, marks=pytest.mark.long), "some"])
+@pytest.mark.long
+@pytest.mark.parametrize("group", [None, "some"])
 def test_a_reader_of_results_goes_on_where_it_was(
     brokers: Brokers, stack: Stack, topic: Callable[..., str], group: str | None
 ) -> None:

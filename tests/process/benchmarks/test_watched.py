@@ -98,6 +98,7 @@ def test_a_worker_says_where_its_cpu_goes_and_when_a_request_passes(
     assert passed[SENDING]
 
 
+@pytest.mark.long
 def test_a_watched_main_process_runs_and_ends_in_order(folder: Path) -> None:
     brokers = MockBrokers()
     environment = {

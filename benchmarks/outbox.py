@@ -39,6 +39,8 @@ from benchmarks.services import services
 from feedback.outbox.relay import Relay
 from stack import Stack
 
+_SILENT = 60.0
+"""Seconds without a row that is sent."""
 CLAIM = f"""
 SELECT seq, id, type, key, payload, headers FROM {SCHEMA}.requests WHERE state = 'unsent'
 ORDER BY seq LIMIT %s FOR UPDATE SKIP LOCKED
@@ -47,9 +49,15 @@ MARK = f"UPDATE {SCHEMA}.requests SET state = 'sent', sent_at = now() WHERE seq 
 
 
 def until(relay: Relay, sent: int) -> float:
-    """When so many rows were marked as sent."""
-    while relay.states()[0].done < sent:
+    """When so many rows were marked as sent. Raises TimeoutError."""
+    done, news = 0, time.monotonic()
+    while done < sent:
         time.sleep(0.005)
+        state = relay.states()[0]
+        if state.done > done:
+            done, news = state.done, time.monotonic()
+        if time.monotonic() > news + _SILENT:
+            raise TimeoutError(f"{done:,} of {sent:,} rows are sent, and no more come: {state}")
     return time.monotonic()
 
 
@@ -190,6 +198,8 @@ def main() -> None:
     parser.add_argument("--random-ids", action="store_true", help="of --churn; else in order")
     parser.add_argument("--sets", action="store_true", help="of --churn: most of it in sets")
     given = parser.parse_args()
+    if given.churn and given.case:
+        parser.error("--churn is a case of its own: without --case")
     given.rows, given.waits, waiting = (100_000, 2_000), 500, 1_000_000
     if given.quick:
         given.rows, given.waits, waiting = (20_000, 200), 50, 100_000

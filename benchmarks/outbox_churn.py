@@ -21,7 +21,7 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple
 from zlib import crc32
 
-from benchmarks.outbox_place import PAYLOAD, SCHEMA, OutboxPlace
+from benchmarks.outbox_place import KEYS, PAYLOAD, SCHEMA, SHARDS_OF_KEYS, OutboxPlace
 from benchmarks.outbox_sets import NEVER_ANSWERED, OutboxSets
 from benchmarks.report import print_table, say
 from feedback.contract.states import State
@@ -33,7 +33,7 @@ from feedback.outbox.relay.batch import BatchMarks
 from feedback.outbox.relay.claim_width import ClaimWidth
 from feedback.outbox.relay.database import Bounds, RelayDatabase
 from feedback.outbox.relay.settling import Settling
-from feedback.outbox.rows import OutboxRow, row_of, shard_of
+from feedback.outbox.rows import OutboxRow, row_of
 from feedback.outbox.steps import adding
 from feedback.postgres import Connection, open_connection
 from feedback.status.memory_store import MemoryStatusStore
@@ -46,7 +46,6 @@ FRESH: Final = 10
 STRETCHES: Final = 10
 _WHOLE_EVERY: Final = 20
 """Rounds until a pass looks at all rows that wait for an answer."""
-_KEYS: Final = 1_000
 _PHASES: Final = ("add", "claim and mark", "settle", "prune")
 _SIZES: Final = f"""
 SELECT relname, pg_relation_size(oid) / 1048576.0 FROM pg_class
@@ -96,10 +95,9 @@ class OutboxChurn:
         self._keep = keep
         self._random_ids = random_ids
         self._template = row_of("bench", PAYLOAD, {})
-        names = [f"k{n}".encode() for n in range(_KEYS)]
         self._keys = [
-            {"key": b64encode(key).decode(), "shard": shard_of(DEFAULT_SENDER, key)}
-            for key in names
+            {"key": b64encode(f"k{n}".encode()).decode(), "shard": shard}
+            for n, shard in enumerate(SHARDS_OF_KEYS)
         ]
         month = 30 * 86_400.0
         policy = AnswerPolicy(resend_after=month, longest=month)
@@ -162,7 +160,7 @@ class OutboxChurn:
     def _row(self) -> OutboxRow:
         self._added += 1
         id_ = f"{random.getrandbits(128):032x}" if self._random_ids else f"b{self._added:015}"
-        fields = self._template.fields | self._keys[self._added % _KEYS]
+        fields = self._template.fields | self._keys[self._added % KEYS]
         fields["id"] = id_
         return self._template._replace(id=id_, fields=fields)
 
@@ -192,7 +190,7 @@ class OutboxChurn:
         while self._settling.ended - self._kept[1][0] >= self._keep:
             self._kept.popleft()
         with self._timed("prune"):
-            self._pruned += self._operator.prune(self._kept[0][1])
+            self._pruned += sum(self._operator.prune_parts(self._kept[0][1]))
 
     @contextmanager
     def _timed(self, phase: str) -> Iterator[None]:

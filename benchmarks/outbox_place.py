@@ -14,19 +14,24 @@ from confluent_kafka.cimpl import NewTopic
 
 from feedback import outbox
 from feedback.outbox.migrations import migrate
+from feedback.outbox.names import DEFAULT_SENDER
 from feedback.outbox.relay import Relay, Route
+from feedback.outbox.rows import shard_of
 from stack import Stack
 
 SCHEMA: Final = "oncepool_outbox"
 PAYLOAD: Final = {"text": "x" * 180}
 """200 bytes."""
 PARTITIONS: Final = 6
+KEYS: Final = 1_000
+SHARDS_OF_KEYS: Final = [shard_of(DEFAULT_SENDER, f"k{n}".encode()) for n in range(KEYS)]
+"""By the number in a key's name."""
 _CLONE: Final = f"""
 INSERT INTO {SCHEMA}.requests (id, type, sender, key, payload, headers, fingerprint, shard,
     created_at)
-SELECT 'b' || n || gen_random_uuid(), r.type, r.sender, convert_to('k' || n %% 1000, 'UTF8'),
-    r.payload, r.headers, r.fingerprint, n %% 64, r.created_at
-FROM {SCHEMA}.requests r CROSS JOIN generate_series(1, %s) AS n WHERE r.id = %s
+SELECT 'b' || n || gen_random_uuid(), r.type, r.sender, convert_to('k' || n %% {KEYS}, 'UTF8'),
+    r.payload, r.headers, r.fingerprint, (%(shards)s::smallint[])[n %% {KEYS} + 1], r.created_at
+FROM {SCHEMA}.requests r CROSS JOIN generate_series(1, %(copies)s) AS n WHERE r.id = %(id)s
 """
 
 
@@ -67,7 +72,8 @@ class OutboxPlace:
     def add(self, rows: int) -> None:
         """So many more: one, and its copies in one statement."""
         id_ = outbox.add(self.connection, "bench", PAYLOAD)
-        self.connection.execute(_CLONE.encode(), [rows - 1, id_])
+        values = {"shards": SHARDS_OF_KEYS, "copies": rows - 1, "id": id_}
+        self.connection.execute(_CLONE.encode(), values)
 
     @contextmanager
     def relay(self) -> Iterator[Relay]:

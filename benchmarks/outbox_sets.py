@@ -7,23 +7,23 @@ the statements are others, with ten times as many rows in each of them.
 
 from __future__ import annotations
 
-from collections import deque
+from collections import Counter, deque
 from datetime import datetime
 from typing import Any, Final
 
 import psycopg
 
-from benchmarks.outbox_place import SCHEMA
+from benchmarks.outbox_place import KEYS, SCHEMA, SHARDS_OF_KEYS
+from feedback.outbox.names import SHARDS
 from feedback.outbox.relay.transactions import transaction
 from feedback.postgres import Connection
 
 NEVER_ANSWERED: Final = 10_000
-_SHARDS: Final = 64
 _ADD: Final = f"""
 INSERT INTO {SCHEMA}.requests (id, type, sender, key, payload, headers, fingerprint, shard,
     created_at)
-SELECT 's' || lpad((%(first)s + n)::text, 15, '0'), r.type, r.sender, convert_to('k' || n %% 1000,
-    'UTF8'), r.payload, r.headers, r.fingerprint, n %% {_SHARDS}, now()
+SELECT 's' || lpad((%(first)s + n)::text, 15, '0'), r.type, r.sender, convert_to('k' || n %% {KEYS},
+    'UTF8'), r.payload, r.headers, r.fingerprint, (%(shards)s::smallint[])[n %% {KEYS} + 1], now()
 FROM (SELECT * FROM {SCHEMA}.requests ORDER BY seq LIMIT 1) AS r
 CROSS JOIN generate_series(1, %(rows)s) AS n
 """
@@ -31,11 +31,11 @@ _MARK: Final = f"""
 WITH marked AS (
     UPDATE {SCHEMA}.requests SET state = 'sent', sent_at = now(), sends = sends + 1
     WHERE seq = ANY(ARRAY(
-        SELECT seq FROM generate_series(0, {_SHARDS - 1}) AS s (shard)
+        SELECT seq FROM generate_series(0, {SHARDS - 1}) AS s (shard)
         CROSS JOIN LATERAL (
             SELECT u.seq FROM {SCHEMA}.requests u
             WHERE u.sender = 'default' AND u.shard = s.shard AND u.state = 'unsent'
-            ORDER BY u.seq LIMIT %(each)s FOR NO KEY UPDATE SKIP LOCKED
+            ORDER BY u.seq LIMIT (%(each)s::int[])[s.shard + 1] FOR NO KEY UPDATE SKIP LOCKED
         ) AS due
     ))
     RETURNING sent_at
@@ -63,7 +63,10 @@ class OutboxSets:
     def __init__(self, connection: Connection, *, rows: int, keep: int) -> None:
         """`keep`: so many of the finished rows, about, are not pruned."""
         self._connection = connection
-        self._rows = rows // _SHARDS * _SHARDS
+        self._rows = rows // KEYS * KEYS
+        """As many of each key."""
+        of_each = Counter(SHARDS_OF_KEYS)
+        self._each = [of_each[shard] * (self._rows // KEYS) for shard in range(SHARDS)]
         self._ends: deque[datetime] = deque(maxlen=max(2, keep // rows))
         self._added = 0
         self.ended = 0
@@ -72,10 +75,10 @@ class OutboxSets:
     def round(self) -> None:
         """Adds some, has as many of the oldest sent and ended, and forgets those of long ago."""
         with transaction(self._connection):
-            self._run(_ADD, {"first": self._added, "rows": self._rows})
+            self._run(_ADD, {"first": self._added, "rows": self._rows, "shards": SHARDS_OF_KEYS})
         self._added += self._rows
         with transaction(self._connection):
-            [(sent,)] = self._run(_MARK, {"each": self._rows // _SHARDS}).fetchall()
+            [(sent,)] = self._run(_MARK, {"each": self._each}).fetchall()
         with transaction(self._connection):
             self.ended += self._run(_END, {"at": sent}).rowcount
         self._ends.append(sent)

@@ -101,7 +101,7 @@ def _belongs(process: Process, folder: Path) -> bool:
             # The system adds " (deleted)" to the path of a removed directory; parents keep theirs.
             and folder in (place := Path(process.cwd()), *place.parents)
         )
-    except (psutil.Error, FileNotFoundError):  # what has ended meanwhile; either, by psutil's version
+    except (psutil.Error, FileNotFoundError):  # the latter from older versions, as it ends
         return False
 
 

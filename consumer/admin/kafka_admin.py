@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterable, Mapping
 from concurrent.futures import Future
@@ -245,9 +246,9 @@ def _in_words(error: Exception) -> str:
 
 
 def readable(age: timedelta) -> str:
-    """As --older-than takes it."""
-    seconds = age.total_seconds()
+    """As --older-than takes it: a whole number, rounded up, of the largest unit that says it."""
+    seconds = math.ceil(age.total_seconds())
     for unit, size in (("d", 86_400), ("h", 3_600), ("m", 60)):
-        if seconds >= size:
-            return f"{seconds / size:.3g}{unit}"
-    return f"{seconds:.3g}s"
+        if seconds and seconds % size == 0:
+            return f"{seconds // size}{unit}"
+    return f"{seconds}s"

@@ -162,11 +162,6 @@ def _figure(name: str, text: str) -> int | None:
 
 
 def _change(settings: Settings, changes: Changes, who_why: By, *, json: bool) -> None:
-    for (_, kind), figure in changes.items():
-        if figure is not None and "*" in (kind or ""):
-            raise typer.BadParameter(
-                f"a limit is for one type: {kind!r} is none, name each by itself"
-            )
     with _connected(settings) as client:
         try:
             RedisLimitsStore(client, settings.redis_prefix).change(changes)

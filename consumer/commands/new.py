@@ -57,7 +57,10 @@ def new(
     package = _package(name)
     texts = _texts(name, package)
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise ProjectRefused(f"{folder} is there already, and nothing of it was changed")
+        raise ProjectRefused(
+            f"{folder} is there already, and nothing of it was changed: name"
+            " another folder, or empty it"
+        )
     for place, text in texts.items():
         path = folder / place
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ from consumer.admin.move_outcome import MoveOutcome
 from consumer.admin.outbox import outbox_operator
 from consumer.commands.operator import YesOption, batches, confirm, one_of, report, told
 from consumer.commands.options import JsonOption, past, with_settings
-from consumer.commands.output import fail, print_json, print_listing, print_table, say
+from consumer.commands.output import MOST, fail, print_json, print_listing, print_table, say
 from consumer.config.settings import Settings
 from feedback.errors import OncepoolError
 from feedback.operations.explanations import Refusal
@@ -59,7 +59,10 @@ SenderOption = Annotated[
     typer.Option(envvar="ONCEPOOL_OUTBOX_SENDER", metavar="NAME", help="Only of this sender."),
 ]
 LimitOption = Annotated[
-    int, typer.Option(envvar="ONCEPOOL_OUTBOX_LIMIT", metavar="N", min=1, help="At most so many.")
+    int,
+    typer.Option(
+        envvar="ONCEPOOL_OUTBOX_LIMIT", metavar="N", min=1, max=MOST, help="At most so many."
+    ),
 ]
 # Without a twin in the environment: a forgotten variable must not move everything.
 AllOption = Annotated[bool, typer.Option("--all", help="All dead letters.")]

@@ -51,6 +51,7 @@ def as_object(status: Status) -> dict[str, Any]:
         "reason": status.reason,
         "retry_at": status.retry_at,
         "superseded_by": status.superseded_by,
+        "journaled": None if status.journaled else False,
     }
     return {name: value for name, value in fields.items() if value is not None}
 

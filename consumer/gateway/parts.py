@@ -224,8 +224,6 @@ class _NoKafka:
         raise NotImplementedError
 
     def poll(self, timeout: float) -> int:
-        import time
-
         time.sleep(timeout)
         return 0
 

@@ -57,7 +57,8 @@ class JournalSchedules:
         found = await self._run(
             lambda c: schedules.pause_schedules(c, [name], by, schema=self._schema)
         )
-        log.info("schedule paused", name=name, who=by.who, why=by.why)
+        if found:
+            log.info("schedule paused", name=name, who=by.who, why=by.why)
         return bool(found)
 
     async def resume(self, name: str, by: By) -> bool:
@@ -65,7 +66,8 @@ class JournalSchedules:
         found = await self._run(
             lambda c: schedules.resume_schedules(c, [name], by, schema=self._schema)
         )
-        log.info("schedule resumed", name=name, who=by.who, why=by.why)
+        if found:
+            log.info("schedule resumed", name=name, who=by.who, why=by.why)
         return bool(found)
 
     async def _run(self, ask: Callable[[Connection], T], *, again: bool = False) -> T:

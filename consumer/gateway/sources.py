@@ -30,7 +30,7 @@ STATEMENTS: Final = 2
 _OUTBOX: Final = """
 SELECT o.id, o.type, o.state, o.code, o.result, o.error,
     coalesce(o.settled_at, o.sent_at, o.created_at),
-    encode(coalesce(r.fingerprint, f.fingerprint), 'hex'),
+    encode(CASE WHEN o.settled_at IS NULL THEN r.fingerprint ELSE f.fingerprint END, 'hex'),
     o.settled_at IS NOT NULL, o.sent_at IS NOT NULL
 FROM :schema.all_requests o
 LEFT JOIN :schema.requests r ON r.id = o.id

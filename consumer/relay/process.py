@@ -21,7 +21,7 @@ from feedback.metrics.exposition import shown
 from feedback.metrics.names import COUNTED
 from feedback.outbox.checks import problems
 from feedback.outbox.relay import AnswerPolicy, Relay
-from feedback.outbox.relay.depth import outbox_depth
+from feedback.outbox.relay.depth import LONGEST, outbox_depth
 from processing.ipc.end_signals import handled
 from processing.ipc.service_manager import LEAST_PAUSE, ServiceManager
 from processing.ipc.standard_streams import exit_at_once
@@ -108,7 +108,7 @@ def _look_at_tables(settings: Settings, senders: list[str]) -> None:
 
 def _metrics(settings: Settings, relay: Relay, senders: list[str]) -> Scrape:
     def look() -> Depths:
-        with connect_outbox(settings) as connection:
+        with connect_outbox(settings, within=LONGEST) as connection:
             return {
                 sender: outbox_depth(connection, settings.outbox_schema, sender, most=COUNTED)
                 for sender in senders
@@ -124,7 +124,10 @@ def _serve(settings: Settings, health: RelayHealth, scrape: Scrape | None) -> He
         server = HealthServer(settings.health_host, settings.health_port, health, scrape)
     except OSError as error:
         where = f"{settings.health_host}:{settings.health_port}"
-        raise ConsumerError(f"the health port {where} can't be opened: {error}") from error
+        raise ConsumerError(
+            f"the health port {where} can't be opened: {error}; end what has it,"
+            " or set health_host and health_port"
+        ) from error
     get_logger("oncepool.relay").info(
         "health endpoints /livez and /readyz", host=settings.health_host, port=server.port
     )

@@ -45,7 +45,8 @@ SELECT FROM pg_proc WHERE pronamespace = %s::regnamespace AND proname = %s
 MIGRATE: Final = "run `oncepool outbox migrate`, or what it prints with --sql"
 NO_TRIGGER: Final = OutboxProblem(
     "trigger requests_added is missing, disabled or another one: relays are not woken by a commit",
-    "leave it where commits that notify take turns for too long",
+    "ALTER TABLE ... ENABLE TRIGGER requests_added, or make it as `oncepool outbox migrate --sql`"
+    " prints it; leave it so where commits that notify take turns for too long",
     wrong=False,
 )
 
@@ -88,7 +89,7 @@ def problems(
     version = found_version(connection, schema) if "schema_version" in there & readable else None
     advice = AS_PRINTED if version == known else _advice(version, known)
     said = _of_the_columns(schema, found, advice)
-    said += _of_the_privileges(schema, there - readable)
+    said += _of_the_privileges(connection, schema, there - readable)
     said += _of_a_relay(connection, schema, relay=relay)
     if (problem := encoding_problem(connection)) is not None:
         said.append(problem)
@@ -116,7 +117,7 @@ def _closed(
     [(usable,)] = connection.execute(_USABLE, [f'"{schema}"']).fetchall()
     if usable:
         return None
-    advice = f"GRANT USAGE ON SCHEMA {schema}"
+    advice = f"GRANT USAGE ON SCHEMA {schema}{_to(connection)}"
     return OutboxProblem(f"schema {schema} can't be used by this user", advice)
 
 
@@ -133,12 +134,20 @@ def _of_the_columns(
     return said
 
 
-def _of_the_privileges(schema: str, unreadable: AbstractSet[str]) -> list[OutboxProblem]:
+def _to(connection: psycopg.Connection[Any]) -> str:
+    """The end of a GRANT to this user."""
+    user = connection.info.user.replace('"', '""')
+    return f' TO "{user}"'
+
+
+def _of_the_privileges(
+    connection: psycopg.Connection[Any], schema: str, unreadable: AbstractSet[str]
+) -> list[OutboxProblem]:
     """Of what everybody needs who adds or sends, and of what goes unlooked at."""
     said = []
     for name in sorted(unreadable & {*_EVERYBODYS, *_UNLOOKED}):
         text = f"{schema}.{name} can't be read by this user"
-        advice = f"GRANT SELECT ON {schema}.{name}"
+        advice = f"GRANT SELECT ON {schema}.{name}{_to(connection)}"
         unlooked = _UNLOOKED.get(name)
         if unlooked is not None:
             text = f"{text}: {unlooked} not looked at"
@@ -152,7 +161,7 @@ def _of_a_relay(
     return [
         OutboxProblem(
             f"a relay of this user can't work: it lacks {', '.join(some)} on {schema}.{name}",
-            f"GRANT {', '.join(some)} ON {schema}.{name}",
+            f"GRANT {', '.join(some)} ON {schema}.{name}{_to(connection)}",
         )
         for name, some in lacking_privileges(connection, schema, relay=relay).items()
     ]

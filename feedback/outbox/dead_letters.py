@@ -211,12 +211,11 @@ class OutboxOperator:
         said: datetime = now
         return said.astimezone(UTC)
 
-    def prune(self, before: datetime) -> int:
-        """Forgets finished rows that ended before; how many. Their ids are new again then."""
-        return sum(self.prune_parts(before))
-
     def prune_parts(self, before: datetime) -> Iterator[int]:
-        """As prune; yields how many of each part when it is done."""
+        """Forgets finished rows that ended before; their ids are new again then.
+
+        Yields how many of each part when it is done.
+        """
         while some := self._connection.execute(self._text(_PRUNE), [before, AT_ONCE]).rowcount:
             yield some
 

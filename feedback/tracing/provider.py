@@ -101,6 +101,10 @@ def _exporter(name: str, environ: Mapping[str, str]) -> SpanExporter:
         protocol = environ.get("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL") or environ.get(
             "OTEL_EXPORTER_OTLP_PROTOCOL"
         )
+        if protocol and protocol.strip() not in _OTLP:
+            raise ValueError(
+                f"OTEL_EXPORTER_OTLP_PROTOCOL is {protocol!r}: {' or '.join(_OTLP)} can be sent"
+            )
         wanted = [_OTLP[protocol.strip()]] if protocol else list(_OTLP.values())
     for one in wanted:
         for found in entry_points(group=_GROUP, name=one):

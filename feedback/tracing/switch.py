@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 VARIABLE: Final = "ONCEPOOL_TRACING"
 _ON: Final = frozenset({"1", "on", "t", "true", "y", "yes"})
+_OFF: Final = frozenset({"", "0", "off", "f", "false", "n", "no"})
 
 
 class TracingSwitch:
@@ -31,7 +32,7 @@ class TracingSwitch:
     def spans(self) -> Spans | None:
         """Those of this process; None where it does not trace. Raises ConfigurationError."""
         if self._on is None:
-            self._on = os.environ.get(VARIABLE, "").strip().lower() in _ON
+            self._on = _said(os.environ.get(VARIABLE, ""))
         if not self._on:
             return None
         with self._lock:
@@ -52,6 +53,14 @@ class TracingSwitch:
         """At the end of the process: hands on what has ended, within so many seconds."""
         if self._spans is not None:
             self._spans.flush(seconds)
+
+
+def _said(text: str) -> bool:
+    """As the settings of a program take it."""
+    plain = text.strip().lower()
+    if plain not in _ON | _OFF:
+        raise ConfigurationError(f"{VARIABLE} is {text!r}: it has to be on or off")
+    return plain in _ON
 
 
 def _loaded() -> Spans:

@@ -185,6 +185,10 @@ def check(changes: Changes) -> None:
             except Malformed as error:
                 raise InvalidLimit(str(error)) from None
         if figure is not None:
+            if "*" in (setting.type or ""):
+                raise InvalidLimit(
+                    f"a limit is for one type: {setting.type!r} is none, name each by itself"
+                )
             _check_figure(setting, figure)
 
 

@@ -39,9 +39,7 @@ class CutAtCommit(Kafka):
         return answered
 
 
-@pytest.mark.parametrize(
-    "protocol", [pytest.param("classic", marks=pytest.mark.long), "consumer"]
-)
+@pytest.mark.parametrize("protocol", [pytest.param("classic", marks=pytest.mark.long), "consumer"])
 def test_a_connection_that_breaks_while_a_commit_is_open_does_not_stop_a_member(
     stack: Stack, topic: Callable[..., str], protocol: str
 ) -> None:

@@ -82,4 +82,5 @@ async def static(request: Request, name: str) -> Response:
 
 def _encrypted(request: Request) -> bool:
     """Whether the browser came by TLS, perhaps up to a proxy."""
-    return "https" in (request.url.scheme, request.headers.get("x-forwarded-proto", ""))
+    first, _, _ = request.headers.get("x-forwarded-proto", "").partition(",")
+    return "https" in (request.url.scheme, first.strip().lower())

@@ -143,7 +143,7 @@ def _renaming(
     new_id, new_type = (form.one(f"new_{name}") or None for name in ("id", "type"))
     for name, text in (("id", new_id), ("type", new_type)):
         if text is not None:
-            if len(places) > 1:
+            if [place.kind for place in places] != ["message"]:
                 raise invalid("a new id or type goes with one message")
             named(f"the new {name}", text)
     if new_type is not None:

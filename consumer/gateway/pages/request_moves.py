@@ -12,7 +12,7 @@ from consumer.admin.moving import Ending
 from consumer.gateway.bulk_moves import MOVES_FROM, BulkAction, BulkMover
 from consumer.gateway.calls import named
 from consumer.gateway.pages.confirming import digest
-from consumer.gateway.pages.filters import RequestFilters
+from consumer.gateway.pages.filters import NAMES, RequestFilters
 from consumer.gateway.pages.frame import page
 from consumer.gateway.pages.journal_pages import MOST_CHOSEN
 from consumer.gateway.pages.request_pages import filters_of, journal_of
@@ -131,8 +131,7 @@ def _filters(who: Visitor, form: Form) -> RequestFilters | None:
     """What all are to be moved that match; None where they are named one by one."""
     if form.one("all") != "1":
         return None
-    names = ("state", "type", "id", "key", "reference", "code", "since", "until", "text")
-    filters = filters_of(who, {name: form.one(name) for name in names})
+    filters = filters_of(who, {name: form.one(name) for name in NAMES})
     if not filters:
         raise invalid("name what is to be moved: without filters it would be all there is")
     return filters

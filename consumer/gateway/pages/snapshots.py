@@ -11,6 +11,9 @@ from typing import Final, Generic, TypeVar
 
 from consumer.config.masking import mask_url
 from feedback.errors import OncepoolError
+from processing.logs import get_logger
+
+log = get_logger("oncepool.gateway")
 
 T = TypeVar("T")
 
@@ -80,7 +83,9 @@ class Kept(Generic[T]):
         try:
             self._last = Snapshot(await self._ask(), datetime.now(UTC))
             self._old_at = self._clock() + LONGEST
-        except OncepoolError as error:
+        except Exception as error:
+            if not isinstance(error, OncepoolError):
+                log.exception("what a page shows could not be found out")
             self._last = Snapshot(self._last.value, self._last.at, mask_url(str(error)))
         finally:
             self._until = self._clock() + self._seconds

@@ -36,8 +36,6 @@ class Visitor:
     caller: Caller
     parts: GatewayParts
     pages: PageParts
-    root: str
-    """Before each path of ours: where this is mounted, and what a proxy takes off."""
     token: str
     """Of his forms."""
     logged_in: bool
@@ -51,10 +49,6 @@ class Visitor:
     def types(self) -> list[str] | None:
         """The types that he may see; None: all."""
         return None if self.caller.sees_all else list(self.caller.types)
-
-    def url(self, path: str) -> str:
-        """Of a page, by its path below /ui."""
-        return f"{self.root}{UI}{path}"
 
 
 class Form:
@@ -131,7 +125,7 @@ async def form_of(request: Request) -> Form:
 
 
 def root_of(request: Request) -> str:
-    """Before each path of ours."""
+    """Before each path of ours: where this is mounted, and what a proxy takes off."""
     return root_in_url(request.scope.get("root_path", ""))
 
 
@@ -150,7 +144,10 @@ def place_of(request: Request) -> str:
     raw: bytes = request.scope.get("raw_path") or quote(request.scope["path"]).encode()
     raw = raw.partition(b"?")[0]  # some hosts have the query in it
     here = raw.decode("latin-1").removeprefix(root_of(request)).removeprefix(UI) or "/"
-    return f"{here}?{request.url.query}" if request.url.query else here
+    query = request.scope["query_string"].decode(
+        "latin-1"
+    )  # url: after the path's own, decoded `?`
+    return f"{here}?{query}" if query else here
 
 
 def login_path(request: Request) -> str:
@@ -169,7 +166,6 @@ def _seen(request: Request, role: GatewayRole) -> Visitor:
         caller,
         parts_here(request),
         pages,
-        root_of(request),
         pages.sessions.form_token(cookie),
         logged_in=pages.sessions.wanted,
     )

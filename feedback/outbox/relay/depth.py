@@ -8,8 +8,8 @@ from feedback.outbox.names import SHARDS, in_schema
 from feedback.postgres import Connection
 from feedback.sql_times import nearest
 
-LONGEST: Final = "2s"
-"""What a statement may take: the producer's database has other things to do."""
+LONGEST: Final = 2.0
+"""Seconds that a statement may take: the producer's database has other things to do."""
 
 # Each part ends at a bound, so that a look costs the same however many rows there are, and is in
 # the order of an index: without, the table may be read from an end where there are none of them.
@@ -68,7 +68,7 @@ def outbox_depth(
     The connection is in autocommit mode.
     """
     with connection.transaction():
-        connection.execute(f"SET LOCAL statement_timeout = '{LONGEST}'".encode())
+        connection.execute(f"SET LOCAL statement_timeout = '{LONGEST}s'".encode())
         values = {"sender": sender, "most": most, "shards": SHARDS}
         found = connection.execute(in_schema(_DEPTH, schema).encode(), values).fetchall()
     return [OutboxDepth(*row) for row in found]

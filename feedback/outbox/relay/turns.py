@@ -179,7 +179,8 @@ class SendTurns:
             why = f"{code}: {refused[0].refusal.error}"
             if dead:
                 log.error(
-                    "sender %s: %d dead letters of the outbox, first %s: %s",
+                    "sender %s: %d dead letters of the outbox, first %s: %s; look at them with"
+                    " `oncepool outbox list`, then `outbox retry` or `outbox drop`",
                     self._name, number, first, why,
                 )  # fmt: skip
             else:

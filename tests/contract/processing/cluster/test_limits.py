@@ -100,6 +100,7 @@ def test_an_empty_change_changes_nothing(part: Part) -> None:
         (Setting("total", ""), 3, "type is empty"),
         (Setting("total", "x" * 201), 3, "at most 200"),
         (Setting("total", "a\nb"), None, "control character"),
+        (Setting("paused", "payment.*"), 1, "'payment.*' is none, name each by itself"),
     ],
 )
 def test_what_can_not_stand_is_refused_whole(

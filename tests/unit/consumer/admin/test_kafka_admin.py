@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import socket
 from concurrent.futures import Future
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,10 +19,28 @@ from consumer.admin.kafka_admin import (
     admin_client,
     create_topics,
     metadata,
+    readable,
     require_topic,
     topic_retention,
 )
+from consumer.admin.since import parse_since
 from consumer.config.settings import Settings
+
+
+@pytest.mark.parametrize(
+    "age,text",
+    [
+        (timedelta(days=7), "7d"),
+        (timedelta(days=1, hours=12), "36h"),
+        (timedelta(hours=20, minutes=30), "1230m"),
+        (timedelta(seconds=61.2), "62s"),
+        (timedelta(0), "0s"),
+    ],
+)
+def test_an_age_is_said_as_a_command_takes_it(age: timedelta, text: str) -> None:
+    assert readable(age) == text
+    now = datetime.now(UTC)
+    assert now - parse_since(text, now) - age < timedelta(seconds=1)
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ def test_few_while_they_fill_a_batch_and_all_again_when_they_do_not() -> None:
     for _ in range(5):
         width.claimed(full=True)
         seen.append(width.shards)
-    assert seen == [16, 8, 4, 2, 2, 2]
+    assert seen == [16, 8, 4, 4, 4, 4]
     width.claimed(full=False)
     assert width.shards == 16
 

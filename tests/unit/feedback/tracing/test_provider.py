@@ -76,6 +76,17 @@ def test_the_environment_says_it_unless_the_settings_do(
     assert (settings.spans() is not None) != on
 
 
+def test_what_is_neither_on_nor_off_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(VARIABLE, "enabled")
+    with pytest.raises(ConfigurationError, match="'enabled': it has to be on or off"):
+        TracingSwitch().spans()
+
+
+def test_a_protocol_that_nothing_sends_is_named(caplog: pytest.LogCaptureFixture) -> None:
+    provider_of({"OTEL_EXPORTER_OTLP_PROTOCOL": "http/json"})
+    assert "OTEL_EXPORTER_OTLP_PROTOCOL is 'http/json': http/protobuf or grpc" in caplog.text
+
+
 def test_a_package_that_is_missing_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "feedback.tracing.spans", raising=False)
     monkeypatch.delitem(sys.modules, "feedback.tracing.provider", raising=False)

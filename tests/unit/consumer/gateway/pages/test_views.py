@@ -178,6 +178,13 @@ def test_an_answer_is_kept_and_an_old_one_is_better_than_none() -> None:
     asyncio.run(scenario())
 
 
+def test_what_can_not_be_found_out_is_no_question_for_ever() -> None:
+    async def ask() -> int:
+        raise KeyError("at")
+
+    assert asyncio.run(Kept(ask, 5.0).look()) == Snapshot(None, None, "'at'")
+
+
 def test_what_nobody_has_looked_at_for_long_is_as_unknown_as_at_the_first_look(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -43,6 +43,9 @@ def test_nobody_looks_without_a_login() -> None:
         assert "secure" not in said
         assert KEY.lower() not in said
         assert (await http.get("/ui/")).status_code == 200
+        two = {"X-Forwarded-Proto": "https, http"}  # of two proxies
+        again = await http.post("/ui/login", data={"key": KEY, "next": "/"}, headers=two)
+        assert "; secure" in again.headers["set-cookie"].lower()
 
         # A link of another site does not bring the cookie; a page of ours leads on.
         http.cookies.clear()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
@@ -27,6 +28,15 @@ _FINISHED: Final = (
     "coalesce_key", "lost_claims", "own_fingerprint",
 )  # fmt: skip
 """Columns that finishing a claimed row changes."""
+_UPDATED: Final = (
+    *_FINISHED, "key", "reference", "topic", "partition", "kafka_offset", "superseded_by",
+    "status_ttl",
+)  # fmt: skip
+"""Columns that an update changes: those of the statement update_row."""
+_TAKEN_OVER: Final = frozenset(
+    {"ce_expirytime", "ce_replyto", "ce_notbefore", "oncepool-hold-open"}
+)
+"""Headers of a copy that a row takes over which keeps its payload: as update_row has it."""
 _CALLED: Final = (
     "state", "code", "result", "error", "reason", "payload", "headers", "crashes", "finished_at",
     "attempt", "used", "not_before", "due_at",
@@ -103,12 +113,13 @@ class MemoryWriter(JournalWriter):
             if row.state is State.DONE and stands["state"] == State.WAITING:
                 self._put(row, _FINISHED, self._kept(row, stands))
                 continue
-            kept: Row = {"lease_until": None, "token": None}
-            kept |= self._kept(row, stands)
+            kept = self._kept(row, stands)
+            if row.reference is None:
+                kept["reference"] = stands["reference"]
             if row.keeps_payload:
-                names = ("payload", "headers", "own_fingerprint")
-                kept |= {name: stands[name] for name in names}
-            self._journal.put(columns(row) | kept, _now())
+                kept |= {name: stands[name] for name in ("payload", "own_fingerprint")}
+                kept["headers"] = _merged(stands["headers"], columns(row)["headers"])
+            self._put(row, _UPDATED, kept)
 
     def delete(self, cursor: Any, row: RequestRow, was: StoredRequest) -> None:
         self._guarded(row.id, was)
@@ -195,6 +206,12 @@ def stored(row: Row) -> StoredRequest:
     shown = row["fingerprint"] is None or row["own_fingerprint"]
     hidden = {} if shown else {"payload": None, "headers": None}
     return StoredRequest(**{name: (row | hidden)[name] for name in StoredRequest._fields})
+
+
+def _merged(own: str | None, copy: str | None) -> str:
+    """The headers of a row, with what it takes over of a copy."""
+    kept = [one for one in json.loads(own or "[]") if one[0] not in _TAKEN_OVER]
+    return json.dumps(kept + [one for one in json.loads(copy or "[]") if one[0] in _TAKEN_OVER])
 
 
 def columns(row: RequestRow) -> Row:

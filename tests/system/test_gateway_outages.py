@@ -18,6 +18,8 @@ from tests.support.gateway_process import WAIT, GatewayProcess
 from tests.support.journal import Journal
 from tests.support.kafka_proxy import LoneBrokerProxy
 from tests.support.metrics import scrape, shown
+from tests.support.outbox import new_outbox
+from tests.support.own_database import OwnDatabase
 from tests.support.proxy import Proxy
 from tests.support.queries_asked import asked_in_vain
 from tests.support.service import Bench
@@ -29,6 +31,8 @@ BOUND = 20.0
 PROBLEM = ("application/problem+json", "urn:oncepool:problem:unavailable")
 SETTINGS = {"gateway_send_timeout": "2", "grace": "10"}
 SERVICES = ("redis", "database", "brokers")
+NEEDED = ("brokers", "outbox")
+"""To take requests."""
 SHORT = {("redis", "hang"), ("database", "cut")}
 """What the run without --long tries."""
 FAULTS = [
@@ -61,6 +65,7 @@ class Call:
 
 
 NO_REDIS, NO_DATABASE, NO_BROKERS = ({service: 503} for service in SERVICES)
+NO_OUTBOX = {"outbox": 503}
 NOT_BOTH = NO_REDIS | NO_DATABASE
 """Of what neither Redis nor the journal alone can say."""
 
@@ -98,6 +103,21 @@ def calls(turn: str) -> list[Call]:
         Call("GET", "/ui/schedules", 200, NO_DATABASE),
         Call("GET", "/ui/oddities", 200),
         Call("GET", "/ui/audit", 200),
+    ]
+
+
+def calls_with_an_outbox(turn: str) -> list[Call]:
+    """The same where requests go into an outbox, which knows those that nobody has run."""
+    return [
+        Call("POST", "/requests/effect", 202, NO_OUTBOX, key=f"new-{turn}"),
+        Call("POST", "/requests/effect", 202, NO_OUTBOX, f"late-{turn}", "wait=2", waits=True),
+        Call("POST", "/requests/effect", 202, NO_OUTBOX, key="kept"),
+        Call("GET", "/requests/kept", 200, NO_OUTBOX),
+        Call("GET", "/requests/kept?wait=2", 200, NO_OUTBOX, waits=True),
+        Call("GET", "/requests?id=kept&id=kept", 200, NO_OUTBOX),
+        Call("GET", "/requests/nobody", 404, NOT_BOTH | NO_OUTBOX),
+        Call("GET", "/requests?id=kept&id=told", 200, NO_OUTBOX | NO_REDIS),
+        Call("GET", "/ui/", 200),
     ]
 
 
@@ -162,10 +182,10 @@ def says_when_to_come_again(call: Call, answer: httpx.Response) -> None:
         assert answer.json()["id"] == call.key
 
 
-def works(gateway: GatewayProcess, turn: str) -> None:
+def works(gateway: GatewayProcess, made: list[Call]) -> None:
     """All of it, as soon as everybody is back."""
     eventually(lambda: is_ready(gateway), WAIT)
-    for call in calls(turn):
+    for call in made:
         if not call.waits:
             eventually(
                 lambda call=call: call.made_on(gateway).status_code == call.status,
@@ -178,14 +198,14 @@ def is_ready(gateway: GatewayProcess) -> bool:
     return gateway.http.get("/readyz").status_code == 200
 
 
-def has_answers(gateway: GatewayProcess, service: str) -> None:
-    """To all calls, while this service is away."""
-    for call, answer in all_at_once(gateway, calls("away")):
+def has_answers(gateway: GatewayProcess, service: str, made: list[Call]) -> None:
+    """To all of these calls, while this service is away."""
+    for call, answer in all_at_once(gateway, made):
         wanted = call.away.get(service, call.status)
         assert answer.status_code == wanted, f"{call}: {answer.text}"
         if wanted == 503:
             says_when_to_come_again(call, answer)
-    eventually(lambda: is_ready(gateway) is (service != "brokers"), WAIT)
+    eventually(lambda: is_ready(gateway) is (service not in NEEDED), WAIT)
 
 
 @pytest.mark.parametrize("service,fault", FAULTS)
@@ -197,16 +217,16 @@ def test_a_service_that_is_away_keeps_no_call_and_is_used_again(
         before_all(bench) as (proxies, environment),
         GatewayProcess(environment, tmp_path / "gateway.log", **SETTINGS) as gateway,
     ):
-        works(gateway, "before")
+        works(gateway, calls("before"))
         break_it = getattr(proxies[service], fault)
         break_it()
-        has_answers(gateway, service)
+        has_answers(gateway, service, calls("away"))
         port = gateway.address[1]
         assert shown(port, "oncepool_gateway_requests_total", status="503") > 0
         assert asked_in_vain(scrape(port)) == set()
 
         proxies[service].mend()
-        works(gateway, "after")
+        works(gateway, calls("after"))
         break_it()
         assert gateway.stop() == 0, gateway.log
         assert "Traceback" not in gateway.log
@@ -223,8 +243,39 @@ def test_it_begins_without_one_of_them_as_well(
     with before_all(bench) as (proxies, environment):
         getattr(proxies[service], fault)()
         with GatewayProcess(environment, tmp_path / "gateway.log", **SETTINGS) as gateway:
-            has_answers(gateway, service)
+            has_answers(gateway, service, calls("away"))
             proxies[service].mend()
-            works(gateway, "after")
+            works(gateway, calls("after"))
+            assert gateway.stop() == 0, gateway.log
+            assert "Traceback" not in gateway.log
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("service", ["redis", "database", "outbox"])
+@pytest.mark.parametrize("fault", ["cut", "hang"])
+def test_with_an_outbox_that_alone_is_needed_to_take_requests(
+    bench: Bench, journal: Journal, own_database: OwnDatabase, tmp_path: Path, service: str,
+    fault: str,
+) -> None:  # fmt: skip
+    fill(bench, journal)
+    with (
+        new_outbox(own_database.url, "gate_outbox") as outbox,
+        Proxy.of(outbox.url) as proxy,
+        before_all(bench) as (proxies, environment),
+    ):
+        proxies |= {"outbox": proxy}
+        more = {
+            "gateway_outbox": "on",
+            "outbox_database_url": proxy.before(outbox.url),
+            "outbox_schema": outbox.schema,
+        }
+        proxies["brokers"].cut()
+        log = tmp_path / "gateway.log"
+        with GatewayProcess(environment, log, **SETTINGS, **more) as gateway:
+            works(gateway, calls_with_an_outbox("before"))
+            getattr(proxies[service], fault)()
+            has_answers(gateway, service, calls_with_an_outbox("away"))
+            proxies[service].mend()
+            works(gateway, calls_with_an_outbox("after"))
             assert gateway.stop() == 0, gateway.log
             assert "Traceback" not in gateway.log

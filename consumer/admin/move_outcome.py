@@ -84,9 +84,16 @@ class MoveOutcome:
         self.unsure = [one for one in self.unsure if one not in moved]
 
     def ended(self, found: Cancelled) -> None:
-        """What was being ended has its answer; what did not run is left as it is."""
+        """What was being ended has its answer; what did not run is left as it is.
+
+        Where nobody could be asked what runs, none of them was tried.
+        """
         self.withdrew(found.rows)
         left = set(self.unsure) - {one.id for one in (*found.ended, *found.late)}
+        if found.problem:
+            self.problem = found.problem
+            self._left |= dict.fromkeys(one.id for one in self._may_run if one.id in left)
+            left = set()
         self.refused += [one for one in self._may_run if one.id in left] + found.ended
         self.late += found.late
         self.unsure, self._may_run = [], []

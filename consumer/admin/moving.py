@@ -110,23 +110,33 @@ def is_running(one: Row) -> str:
 def explain_unjournaled(settings: Settings, refused: Sequence[Refusal]) -> list[Refusal]:
     """The same refusals; of ids that the journal does not know, where they run or how they stand.
 
-    Redis says so: there are requests that have no row yet, or never get one.
+    Redis says so: there are requests that have no row yet, or never get one. Raises
+    StoreUnavailable where it does not: nobody knows then whether there is such a request.
     """
     names = [one.id for one in refused if one.state is None]
     if not names or not settings.redis_url:
         return list(refused)
     known: dict[str, Refusal] = {}
-    try:
-        with closing(store_of(settings)) as store:
-            for name, status in zip(names, store.read(names), strict=True):
-                if status is not None and not status.of_no_request:
-                    known[name] = Refusal(name, status.state, _without_row(status))
-        for one in running_now(settings):
-            said = f"{is_running(one)}; it can't be moved now"
-            known[one["request_id"]] = Refusal(one["request_id"], State.RUNNING, said)
-    except StoreUnavailable:
-        return list(refused)
+    with closing(store_of(settings)) as store:
+        for name, status in zip(names, store.read(names), strict=True):
+            if status is not None and not status.of_no_request:
+                known[name] = Refusal(name, status.state, _without_row(status))
+    for one in running_now(settings):
+        said = f"{is_running(one)}; it can't be moved now"
+        known[one["request_id"]] = Refusal(one["request_id"], State.RUNNING, said)
     return [known.get(one.id, one) if one.state is None else one for one in refused]
+
+
+def explain_those_known(settings: Settings, refused: Sequence[Refusal]) -> list[Refusal]:
+    """The same for who has more to tell: where Redis does not answer, each says that."""
+    try:
+        return explain_unjournaled(settings, refused)
+    except StoreUnavailable as error:
+        said = f", and what only Redis knows is not known: {str(error).rstrip('.')}"
+        return [
+            one._replace(reason=f"{one.reason}{said}") if one.state is None else one
+            for one in refused
+        ]
 
 
 def _without_row(status: Status) -> str:

@@ -7,7 +7,7 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, NoReturn, TypeVar
 
 import typer
 
@@ -111,12 +111,7 @@ def told(moves: MoveOutcome, doing: str, *, json: bool) -> Iterator[None]:
         if not (moves.rows or moves.refused or moves.unsure):
             raise
         _show(moves, doing, json=json)
-        complain([
-            f"{name}: not known whether it was moved; look at it again" for name in moves.unsure
-        ])  # fmt: skip
-        if moves.untried:
-            complain([f"{len(moves.untried)} were not tried"])
-        fail(moves.problem, EXIT_FAILED)
+        _fail(moves)
 
 
 def move_all(
@@ -134,6 +129,8 @@ def move_all(
 def report(moves: MoveOutcome, doing: str, *, json: bool) -> None:
     """Says what was moved and what was refused, and ends with the exit code for it."""
     _show(moves, doing, json=json)
+    if moves.problem:
+        _fail(moves)
     if moves.late:
         raise typer.Exit(EXIT_NO_ANSWER)
     if any(one.state is not None for one in moves.refused):
@@ -155,6 +152,14 @@ def _show(moves: MoveOutcome, doing: str, *, json: bool) -> None:
         columns = [name for name in names if any(row[name] is not None for row in rows)]
         print_table(columns, ([row[name] for name in columns] for row in rows))
     complain([f"{one.id}: {one.reason}" for one in left])
+
+
+def _fail(moves: MoveOutcome) -> NoReturn:
+    """Ends with what is not known, and why."""
+    complain([f"{name}: not known whether it was moved; look at it again" for name in moves.unsure])
+    if moves.untried:
+        complain([f"{len(moves.untried)} were not tried"])
+    fail(moves.problem, EXIT_FAILED)
 
 
 def complain(problems: Sequence[str]) -> None:

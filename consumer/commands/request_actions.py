@@ -16,7 +16,7 @@ from consumer.admin.moving import (
     Ending,
     Transition,
     end_running,
-    explain_unjournaled,
+    explain_those_known,
     wants_results,
 )
 from consumer.commands.operator import (
@@ -236,7 +236,7 @@ def _move(
             mover(ids, moves=moves)
             if ending is not None and moves.refused:
                 _end(ending, moves, mover)
-    moves.refused = explain_unjournaled(settings, moves.refused)
+    moves.refused = explain_those_known(settings, moves.refused)
     report(moves, doing, json=json)
 
 
@@ -260,8 +260,6 @@ def _end_running(
 ) -> Cancelled:
     """Those of the refused that run come to an end, and it is said what happens to them."""
     ended = end_running(settings, refused, withdraw, ending, by, lambda said: complain([said]))
-    if ended.problem:
-        complain([f"warning: {ended.problem}"])
     if ran := that_ran(ended.rows):
         try:
             with connect(settings) as journal:

@@ -13,7 +13,7 @@ from consumer.admin.moving import (
     Transition,
     as_row,
     end_running,
-    explain_unjournaled,
+    explain_those_known,
     wants_results,
 )
 from consumer.config.settings import Settings
@@ -107,7 +107,7 @@ class JournalBulkMover:
         if ending is not None and action == "cancel" and outcome.refused and not outcome.problem:
             await self._end_running(outcome, move, by, ending)
         if any(one.state is None for one in outcome.refused):
-            outcome.refused = await in_thread(explain_unjournaled, self._settings, outcome.refused)
+            outcome.refused = await in_thread(explain_those_known, self._settings, outcome.refused)
         log.info("requests moved", action=action, who=by.who, why=by.why, problem=outcome.problem,
                  moved=len(outcome.rows), refused=len(outcome.refused),
                  unsure=len(outcome.unsure), untried=len(outcome.untried))  # fmt: skip

@@ -23,6 +23,7 @@ from consumer.gateway.running_ends import MOVE_WITHIN, RunningEnds, Stopped, nev
 from consumer.gateway.status_news import StatusNews
 from feedback.client.event_loop import in_thread
 from feedback.contract.states import State
+from feedback.errors import StoreUnavailable
 from feedback.journal.connections import Connection
 from feedback.operations import dead_letter_actions as letter_actions
 from feedback.operations import dead_letters as letters
@@ -132,6 +133,8 @@ class JournalOperator:
         def end(withdraw: Withdraw) -> OperatorAnswer:
             ending = Ending(wait, types)
             outcome.ended(end_running(self._settings, asked, withdraw, ending, by))
+            if outcome.problem:  # it may run, and nobody was asked
+                raise StoreUnavailable(outcome.problem)
             return self._explained(_answer(outcome))
 
         answer = await self._ends.end(end, withdraw, wait)
@@ -246,7 +249,10 @@ class JournalOperator:
         return answer
 
     def _explained(self, answer: OperatorAnswer) -> OperatorAnswer:
-        """Of an id that the journal does not know it is said where it runs, or how it stands."""
+        """Of an id that the journal does not know it is said where it runs, or how it stands.
+
+        Raises StoreUnavailable where Redis does not say so.
+        """
         if answer.refusal is None or answer.late:
             return answer
         return OperatorAnswer(refusal=explain_unjournaled(self._settings, [answer.refusal])[0])

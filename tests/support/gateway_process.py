@@ -13,6 +13,12 @@ from tests.support.programs import started
 from tests.support.waiting import eventually
 
 WAIT = 60.0
+NO_SERVICES = {
+    "ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
+    "ONCEPOOL_KAFKA_TOPICS": "requests",
+    "ONCEPOOL_REDIS_URL": "redis://127.0.0.1:1",
+}
+"""Of a gateway that has nobody behind it."""
 
 
 class GatewayProcess:

@@ -17,7 +17,7 @@ from consumer.gateway.app import create_app
 from consumer.gateway.bulk_moves import BulkAction
 from consumer.gateway.limits_board import LimitsSeen
 from consumer.gateway.pages.journal_pages import OverTime
-from consumer.gateway.pages.services import Whole, running_of
+from consumer.gateway.pages.services import Whole, running_in
 from consumer.gateway.pages.sessions import Sessions
 from consumer.gateway.pages.snapshots import Snapshot
 from consumer.gateway.parts import PageParts
@@ -186,8 +186,8 @@ class FakeServices:
     async def whole(self) -> Whole:
         return Whole(self.found, self.over_time, {"journal": AT})
 
-    async def running(self) -> list[dict[str, Any]]:
-        return running_of(self.found)
+    async def running(self) -> Snapshot[list[dict[str, Any]]]:
+        return running_in(Snapshot(self.found, AT))
 
     async def unfinished(self) -> Snapshot[list[UnfinishedOffsets]]:
         return Snapshot(self.gaps, AT)

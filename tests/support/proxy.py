@@ -9,6 +9,7 @@ import contextlib
 import socket
 import threading
 import time
+import weakref
 from collections.abc import Callable
 from typing import Self
 from urllib.parse import urlsplit
@@ -83,9 +84,14 @@ class Proxy:
         """Seconds by which everything that passes is late."""
         self.passed = 0
         """Bytes so far."""
-        self._listener: socket.socket | None = None
-        self._listener = self._listen(port)
-        self.port: int = self._listener.getsockname()[1]
+        # Bound, and never listening: else some connection of another test, which takes any port,
+        # might have this one when it is mended.
+        self._reserved = socket.socket()
+        self._reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        weakref.finalize(self, self._reserved.close)
+        self._reserved.bind(("127.0.0.1", port))
+        self.port: int = self._reserved.getsockname()[1]
+        self._listener: socket.socket | None = self._listen(self.port)
 
     @classmethod
     def of(cls, url: str) -> Self:

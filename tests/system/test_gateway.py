@@ -7,26 +7,18 @@ import signal
 import socket
 import time
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 
 import httpx
-import psycopg
 import pytest
 import redis
 
 from consumer.config.gateway_keys import hash_of
-from feedback.contract.states import State
-from feedback.outbox.migrations import migrate
-from feedback.status.opening import open_store
-from feedback.status.status import StatusFields, StatusWrite
 from stack import Stack
 from tests.support import eventually
 from tests.support.gateway import KEY
 from tests.support.gateway_process import WAIT, GatewayProcess
 from tests.support.openapi_play import play
-from tests.support.outbox import Outbox
-from tests.support.own_database import OwnDatabase
 from tests.support.produce_proxy import ProduceProxy
 from tests.support.proxy import Proxy
 from tests.support.service import Bench, Raw
@@ -137,12 +129,14 @@ def _with_a_producer_beyond_help(
 
 
 @pytest.mark.usefixtures("terminal")
-def test_services_that_are_away(bench: Bench, stack: Stack, tmp_path: Path) -> None:
-    with Proxy.of(stack.database) as database, Proxy.of(stack.redis) as store:
+def test_brokers_that_never_were_a_database_that_hangs_and_clients_that_do(
+    bench: Bench, stack: Stack, tmp_path: Path
+) -> None:
+    """What else may be away stands in test_gateway_outages.py."""
+    with Proxy.of(stack.database) as database:
         environment = bench.environment | {
             "ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS": NOWHERE,
             "ONCEPOOL_DATABASE_URL": database.before(stack.database),
-            "ONCEPOOL_REDIS_URL": store.before(stack.redis),
         }
         more = {"gateway_send_timeout": "1", "gateway_client_timeout": "1"}
         with GatewayProcess(environment, tmp_path / "gateway.log", **more) as gateway:
@@ -153,13 +147,11 @@ def test_services_that_are_away(bench: Bench, stack: Stack, tmp_path: Path) -> N
             assert gateway.http.get("/readyz").status_code == 503
             assert gateway.http.get("/requests/r").status_code == 404
 
-            for proxy, path in ((store, "/requests/r"), (database, "/requests/r")):
-                for fault in (proxy.hang, proxy.cut):
-                    fault()
-                    away = gateway.http.get(path)
-                    assert (away.status_code, away.headers["Retry-After"]) == (503, "5")
-                    proxy.mend()
-                    eventually(lambda: gateway.http.get("/requests/r").status_code == 404, WAIT)
+            database.hang()
+            away = gateway.http.get("/requests/r")
+            assert (away.status_code, away.headers["Retry-After"]) == (503, "5")
+            database.mend()
+            eventually(lambda: gateway.http.get("/requests/r").status_code == 404, WAIT)
             assert gateway.http.post("/requests/r/retry").status_code == 404
             assert database.cut_connections()
             assert gateway.http.post("/requests/r/retry").status_code == 404
@@ -176,92 +168,6 @@ def test_services_that_are_away(bench: Bench, stack: Stack, tmp_path: Path) -> N
             gateway.process.send_signal(signal.SIGHUP)
             assert gateway.stop(signal.SIGHUP) == 0, gateway.log
             assert "stopped  " in gateway.log
-
-
-def test_with_an_outbox_a_request_is_safe_before_it_is_sent(
-    bench: Bench, stack: Stack, own_database: OwnDatabase, tmp_path: Path
-) -> None:
-    outbox = Outbox(own_database.url, "gate_outbox")
-    with psycopg.connect(own_database.url, autocommit=True) as connection:
-        migrate(connection, outbox.schema, [])
-    with Proxy.of(own_database.url) as proxy:
-        environment = bench.environment | {"ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS": NOWHERE}
-        more = {
-            "gateway_outbox": "on",
-            "outbox_database_url": proxy.before(own_database.url),
-            "outbox_schema": outbox.schema,
-        }
-        with GatewayProcess(environment, tmp_path / "gateway.log", **more) as gateway:
-            for _ in range(2):
-                sent = gateway.post("effect", {"n": 1}, "order-17")
-                assert (sent.status_code, sent.json()["state"]) == (202, "accepted"), sent.text
-            (row,) = outbox.rows()
-            assert (row["id"], bytes(row["payload"])) == ("order-17", b'{"n":1}')
-            seen = gateway.http.get("/requests/order-17").json()
-            assert (seen["state"], seen["code"]) == ("accepted", "unsent")
-            assert gateway.post("effect", {"n": 2}, "order-17").status_code == 422
-            proxy.hang()
-            assert gateway.post("effect", {"n": 1}, "order-18").status_code == 503
-            proxy.mend()
-            eventually(lambda: gateway.post("effect", {"n": 1}, "order-18").is_success, WAIT)
-            assert {row["id"] for row in outbox.rows()} == {"order-17", "order-18"}
-            outbox.run(
-                "WITH gone AS (DELETE FROM :schema.requests WHERE id = 'order-17' RETURNING *)"
-                " INSERT INTO :schema.finished (seq, created_at, settled_at, sends, id, type,"
-                " sender, state, code, fingerprint, result) SELECT seq, created_at, now(), 1, id,"
-                " type, sender, 'done', 'ok', fingerprint, '{\"paid\": 5}' FROM gone"
-            )
-            known = gateway.http.get("/requests/order-17").json()
-            assert (known["state"], known["result"]) == ("done", {"paid": 5})
-    outbox.connection.close()
-
-
-def test_with_an_outbox_a_run_that_could_not_be_made_is_no_answer(
-    bench: Bench, own_database: OwnDatabase, tmp_path: Path
-) -> None:
-    """Its relay sends it again: whoever took it for one would hear of its end from nobody."""
-    outbox = Outbox(own_database.url, "gate_outbox")
-    with psycopg.connect(own_database.url, autocommit=True) as connection:
-        migrate(connection, outbox.schema, [])
-    environment = bench.environment
-    store = open_store(environment["ONCEPOOL_REDIS_URL"], environment["ONCEPOOL_REDIS_PREFIX"])
-    with Proxy.of(own_database.url) as proxy:
-        more = {
-            "gateway_outbox": "on",
-            "outbox_database_url": proxy.before(own_database.url),
-            "outbox_schema": outbox.schema,
-        }
-        with GatewayProcess(environment, tmp_path / "gateway.log", **more) as gateway:
-            for name in ("open", "ended", "another"):
-                assert gateway.post("effect", {}, name).status_code == 202
-            outbox.run(
-                "WITH gone AS (DELETE FROM :schema.requests WHERE id = 'ended' RETURNING *)"
-                " INSERT INTO :schema.finished (seq, created_at, settled_at, sends, id, type,"
-                " sender, state, code, fingerprint) SELECT seq, created_at, now(), 1, id, type,"
-                " sender, 'failed', 'database_unavailable', fingerprint FROM gone"
-            )
-            codes = {
-                "open": "database_unavailable",
-                "ended": "shutdown",
-                "another": "handler_error",
-            }
-            store.write([_said(name, code) for name, code in codes.items()])
-            waited = gateway.post("effect", {}, "open", prefer="wait=1")
-            assert (waited.status_code, waited.json()["state"]) == (202, "accepted"), waited.text
-            assert waited.headers["Retry-After"] == "1"
-            assert [gateway.state(name) for name in codes] == ["accepted", "failed", "failed"]
-            store.write([_said("open", "ok", State.DONE)])
-            assert gateway.state("open", wait=50) == "done"
-            store.write([_said("away", "shutdown")])
-            proxy.hang()
-            assert gateway.http.get("/requests/away").status_code == 503
-    store.close()
-    outbox.connection.close()
-
-
-def _said(name: str, code: str, state: State = State.FAILED) -> StatusWrite:
-    fields = StatusFields(name, "effect", state, 1, code, 1, at=datetime.now(UTC))
-    return StatusWrite.of(fields, ttl=600)
 
 
 def _slow(gateway: GatewayProcess, start: bytes) -> bytes:

@@ -59,6 +59,15 @@ def test_a_proxy_loses_one_answer_is_cut_and_mended(echo: socket.socket) -> None
             assert client.recv(100) == b"again"
 
 
+def test_its_port_is_nobody_else_s_while_it_is_cut(echo: socket.socket) -> None:
+    with Proxy(*echo.getsockname()) as proxy, socket.socket() as other:
+        proxy.cut()
+        with pytest.raises(OSError, match="in use"):
+            other.bind(("127.0.0.1", proxy.port))
+        with pytest.raises(ConnectionRefusedError):
+            other.connect(("127.0.0.1", proxy.port))
+
+
 class Odd(Proxy):
     """Has a mistake in it."""
 

@@ -44,8 +44,10 @@ async def logged_in(request: Request) -> Response:
         caller.need("read")
     except HttpProblem as problem:
         log.warning("login refused", reason=problem.detail)
-        return page(request, None, "login.html", problem.status_code, title="Log in",
-                    place=place, wrong=problem.detail)  # fmt: skip
+        answer = page(request, None, "login.html", problem.status_code, title="Log in",
+                      place=place, wrong=problem.detail)  # fmt: skip
+        answer.headers.update(problem.headers or {})
+        return answer
     log.info("logged in", who=caller.name)
     answer = see_other(f"{root_of(request)}{UI}{place}")
     answer.set_cookie(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 from hashlib import sha256
+from http import HTTPStatus
 from importlib.resources import files
 from typing import Any, Final
 
@@ -14,7 +15,7 @@ from starlette.responses import RedirectResponse, Response
 from consumer.gateway.pages import words
 from consumer.gateway.pages.visitor import FRAGMENT, UI, Visitor, login_path, place_of, root_of
 from consumer.gateway.path_names import in_path
-from consumer.gateway.problems import TITLES, HttpProblem
+from consumer.gateway.problems import RETRY_AFTER, TITLES, HttpProblem
 
 HTML: Final = "text/html; charset=utf-8"
 POLICY: Final = (
@@ -90,21 +91,17 @@ def page(
         ago=lambda at: words.since(at, now),
         **context,
     )
-    return Response(text, code, HEADERS | {"Vary": f"Cookie, {FRAGMENT}"}, HTML)
+    headers = HEADERS | {"Vary": f"Cookie, {FRAGMENT}"}
+    if code == HTTPStatus.SERVICE_UNAVAILABLE:
+        headers["Retry-After"] = str(RETRY_AFTER)
+    return Response(text, code, headers, HTML)
 
 
 def problem_page(request: Request, problem: HttpProblem) -> Response:
     """What went wrong, for people."""
-    answer = page(
-        request,
-        None,
-        "problem.html",
-        problem.status_code,
-        title=TITLES[problem.code],
-        problem=problem,
-    )
-    for name, value in (problem.headers or {}).items():
-        answer.headers.setdefault(name, value)
+    title = TITLES[problem.code]
+    answer = page(request, None, "problem.html", problem.status_code, title=title, problem=problem)
+    answer.headers.update(problem.headers or {})
     return answer
 
 

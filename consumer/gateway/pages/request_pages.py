@@ -42,6 +42,7 @@ async def requests(request: Request, who: VisitorHere) -> Response:
         problem = str(error)
     except ValueError:
         raise invalid("before: this is no place in the list") from None
+    running, unheard = await running_of(who, filters)
     return page(
         request,
         who,
@@ -54,7 +55,8 @@ async def requests(request: Request, who: VisitorHere) -> Response:
         before=before,
         seconds=DEEP_SEARCH if deep else SEARCH,
         states=IN_JOURNAL,
-        running=await running_of(who, filters),
+        running=running,
+        unheard=unheard,
     )
 
 
@@ -63,7 +65,8 @@ async def one(request: Request, id: Name, who: VisitorHere) -> Response:
     """All of one."""
     named("the request id", id)
     row = await journal_of(who).request(id, who.types)
-    at_work = [one for one in await _running(who) if one["request_id"] == id]
+    running, unheard = await _running(who)
+    at_work = [one for one in running if one["request_id"] == id]
     status = None
     if row is None:
         status = await who.parts.statuses.one(id)
@@ -75,7 +78,7 @@ async def one(request: Request, id: Name, who: VisitorHere) -> Response:
     return await in_thread(
         lambda: page(
             request, who, "request.html", title=id, id=id, row=row, status=status,
-            at_work=at_work, **_details(who, row),
+            at_work=at_work, unheard=unheard, **_details(who, row),
         )
     )  # fmt: skip
 
@@ -99,23 +102,26 @@ def filters_of(who: Visitor, given: dict[str, str]) -> RequestFilters:
     return filters
 
 
-async def running_of(who: Visitor, filters: RequestFilters) -> list[Row]:
-    """What runs right now and matches, where that was asked for."""
+async def running_of(who: Visitor, filters: RequestFilters) -> tuple[list[Row], str]:
+    """What runs right now and matches, where that was asked for; why it is not known."""
     if filters["state"] != "running":
-        return []
+        return [], ""
+    running, unheard = await _running(who)
     return [
         row
-        for row in await _running(who)
+        for row in running
         if all(
             not filters[name] or matches(row[column], filters[name])
             for name, column in (("type", "type"), ("id", "request_id"))
         )
-    ]
+    ], unheard
 
 
-async def _running(who: Visitor) -> list[Row]:
-    running = await who.pages.services.running()
-    return [row for row in running if who.caller.may_see(row["type"])]
+async def _running(who: Visitor) -> tuple[list[Row], str]:
+    found = await who.pages.services.running()
+    if found.value is None:
+        return [], found.problem
+    return [row for row in found.value if who.caller.may_see(row["type"])], ""
 
 
 def _details(who: Visitor, row: Row | None) -> dict[str, Any]:

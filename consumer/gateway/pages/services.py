@@ -45,8 +45,8 @@ class ServicesSeen(Protocol):
     async def whole(self) -> Whole:
         """All of it, from what is kept."""
 
-    async def running(self) -> list[Row]:
-        """What runs right now, each with its instance; nothing where that is not known."""
+    async def running(self) -> Snapshot[list[Row]]:
+        """What runs right now, each with its instance; None where that is not known."""
 
     async def unfinished(self) -> Snapshot[list[UnfinishedOffsets]]:
         """What is committed and was not known to be finished."""
@@ -97,11 +97,10 @@ class Services:
             _note(whole, "times", over_time)
         return whole
 
-    async def running(self) -> list[Row]:
+    async def running(self) -> Snapshot[list[Row]]:
         """As ServicesSeen has it. Instances alone are asked: a look at one counts nothing."""
         kept = self._looks.get("instances")
-        found = None if kept is None else (await kept.look()).value
-        return [] if found is None else running_of(found)
+        return Snapshot([], None) if kept is None else running_in(await kept.look())
 
     async def unfinished(self) -> Snapshot[list[UnfinishedOffsets]]:
         """As ServicesSeen has it."""
@@ -113,6 +112,15 @@ class Services:
         for one in kept:
             if one is not None:
                 one.forget()
+
+
+def running_in(found: Snapshot[Look]) -> Snapshot[list[Row]]:
+    """What its instances run, where they were heard of."""
+    look = found.value
+    if look is None or look.instances is None:
+        why = found.problem if look is None else look.problems.get("instances", found.problem)
+        return Snapshot(None, found.at, why)
+    return Snapshot(running_of(look), found.at)
 
 
 def running_of(look: Look) -> list[Row]:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 
 import pytest
 
+from consumer.admin.moving import Ending
 from consumer.config.settings import Settings
 from consumer.gateway.bulk_moves import JournalBulkMover
 from consumer.gateway.database import DatabaseThreads
@@ -15,12 +16,14 @@ from consumer.gateway.operator_api import answered
 from consumer.gateway.operators import JournalOperator
 from consumer.gateway.problems import HttpProblem
 from feedback.contract.states import State
+from feedback.errors import StoreUnavailable
 from feedback.operations.request_actions import By
 from feedback.postgres import open_connection
 from feedback.status.redis_store import RedisStatusStore
 from feedback.status.status import StatusFields, StatusWrite
 from stack import Stack
 from tests.support.commands import Commands, answer
+from tests.support.journal import Journal
 
 BY = By("ann")
 NO_ROW = "as its status says, and has no row in the journal"
@@ -90,6 +93,47 @@ def test_so_they_are_where_many_are_moved(settings: Settings, threads: DatabaseT
     mover = JournalBulkMover(settings, threads)
     refused = asyncio.run(mover.move("retry", ["queued", "nobody"], BY)).refused
     assert {one.id: one.state for one in refused} == {"queued": State.ACCEPTED, "nobody": None}
+
+
+NO_REDIS = "redis://127.0.0.1:1"
+
+
+def test_where_redis_is_away_nobody_is_said_to_be_unknown(
+    settings: Settings, threads: DatabaseThreads, journal: Journal
+) -> None:
+    """Nor to be left alone as it runs: nobody was asked to end it."""
+    journal.put("claimed", "running", effect="external", token="i:1", lease_until="2031-01-01")
+    away = settings.model_copy(update={"redis_url": NO_REDIS})
+    operator = JournalOperator(away, threads)
+    for moved in (
+        operator.retry("queued", BY),
+        operator.cancel("queued", BY, 0.2),
+        operator.resolve("nobody", "done", BY, None),
+        operator.cancel("claimed", BY, 0.2),
+    ):
+        with pytest.raises(StoreUnavailable, match="Redis"):
+            asyncio.run(moved)
+
+    mover = JournalBulkMover(away, threads)
+    (left,) = asyncio.run(mover.move("retry", ["queued"], BY)).refused
+    assert "what only Redis knows is not known: Redis" in left.reason
+    outcome = asyncio.run(mover.move("cancel", ["claimed", "queued"], BY, Ending(0.2)))
+    assert "Redis" in outcome.problem
+    assert (outcome.refused, outcome.unsure) == ([], [])
+    assert set(outcome.untried) == {"claimed", "queued"}
+
+
+def test_nor_by_the_command(oncepool: Commands, journal: Journal) -> None:
+    journal.put("claimed", "running", effect="external", token="i:1", lease_until="2031-01-01")
+    cancel = ("requests", "cancel", "claimed")
+    away = oncepool(*cancel, "--json", ONCEPOOL_REDIS_URL=NO_REDIS)
+    assert away.exit_code == 1, away.output
+    said = answer(away)
+    assert (said["moved"], said["refused"], said["untried"]) == ([], [], ["claimed"])
+    assert "Redis" in said["problem"]
+    unknown = oncepool("requests", "retry", "nobody", ONCEPOOL_REDIS_URL=NO_REDIS)
+    assert unknown.exit_code == 4
+    assert "and what only Redis knows is not known" in unknown.stderr
 
 
 @pytest.mark.usefixtures("settings")

@@ -10,14 +10,9 @@ from pathlib import Path
 import pytest
 
 from consumer.gateway.open_files import EXTRA, OTHERS
-from tests.support.gateway_process import GatewayProcess
+from tests.support.gateway_process import NO_SERVICES, GatewayProcess
 from tests.support.waiting import eventually
 
-NO_SERVICES = {
-    "ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS": "127.0.0.1:1",
-    "ONCEPOOL_KAFKA_TOPICS": "requests",
-    "ONCEPOOL_REDIS_URL": "redis://127.0.0.1:1",
-}
 FILES = 512
 MORE = 800
 """Connections."""

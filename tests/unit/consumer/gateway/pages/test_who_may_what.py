@@ -29,6 +29,7 @@ def test_nobody_looks_without_a_login() -> None:
 
         wrong = await log_in(http, KEY[:-1] + "x")
         assert (wrong.status_code, "set-cookie" in wrong.headers) == (401, False)
+        assert 'error="invalid_token"' in wrong.headers["WWW-Authenticate"]
         place = "/requests?state=dead&type=a%2Fb"
         login = await http.get("/ui/requests?state=dead&type=a%2Fb")
         assert login.headers["location"] == (

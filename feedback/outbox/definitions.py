@@ -89,6 +89,7 @@ _COLUMNS: Final = {
 }
 _SOON: Final = "autovacuum_vacuum_scale_factor=0.01"
 _KNOWN_SOON: Final = "autovacuum_analyze_scale_factor=0.01"
+_WITHOUT_REST: Final = "autovacuum_vacuum_cost_delay=0"
 _BACKING_OFF: Final = (
     "CASE WHEN ((state = 'unsent'::text) AND (next_at IS NOT NULL))"
     " THEN COALESCE(sha256(key), ''::bytea) ELSE NULL::bytea END"
@@ -149,10 +150,12 @@ STATES: Final = (
 )
 """What states an open row may have."""
 OPTIONS: Final = {
-    "requests": (_SOON, _KNOWN_SOON, "autovacuum_vacuum_insert_scale_factor=0.05"),
-    "finished": (_SOON, _KNOWN_SOON),
-    "inbox": (_SOON,),
-}
+    "requests": (
+        _SOON, _KNOWN_SOON, _WITHOUT_REST, "autovacuum_vacuum_insert_scale_factor=0.05",
+    ),
+    "finished": (_SOON, _KNOWN_SOON, _WITHOUT_REST),
+    "inbox": (_SOON, _WITHOUT_REST),
+}  # fmt: skip
 """Table -> how soon it is cleaned."""
 ADDING: Final = "add_requests"
 """The function that writes requests."""

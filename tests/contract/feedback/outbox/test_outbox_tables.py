@@ -32,6 +32,7 @@ MIGRATIONS = [
     "0004_conflicts",
     "0005_adding",
     "0006_long_keys",
+    "0007_vacuum",
 ]
 
 
@@ -197,6 +198,8 @@ def test_what_was_added_before_an_upgrade_by_plain_statements_is_sent_after_it(
         ("ALTER TABLE :schema.requests DROP CONSTRAINT requests_state_check", "lacks CHECK", False),
         ("ALTER TABLE :schema.finished RESET (autovacuum_vacuum_scale_factor)",
          "it lacks autovacuum_vacuum_scale_factor=0.01", False),
+        ("ALTER TABLE :schema.requests SET (autovacuum_vacuum_cost_delay = 20)",
+         "it lacks autovacuum_vacuum_cost_delay=0", False),
         ("ALTER TABLE :schema.requests SET UNLOGGED", "after a crash of PostgreSQL", True),
         (OTHER_INDEX, "requests_unsent is another one", False),
         (OTHER_ADDING, "{}.add_requests is not that of this version", True),

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from feedback import AsyncClient, Conflict, DeliveryFailed, WaitTimeout
+from feedback.client.shared_reads import SharedReads
 from feedback.contract.envelope import Envelope, read
 from feedback.contract.states import State
 from feedback.status.redis_store import RedisStatusStore
@@ -125,8 +126,6 @@ def test_the_loop_goes_on_with_redis_paused_and_the_brokers_away(valkey: Private
     in_loop(work, 200)
 
 
-LATE = 0.1
-"""Seconds for which an answer of Redis is late: less than is too long for the client."""
 CONNECTIONS = 5
 """To Redis, at most: one for each thread of the client that asks it."""
 ROOM = 4
@@ -148,19 +147,21 @@ async def cancelled_calls(client: AsyncClient, redis: Proxy, broker: Proxy, turn
     """Of each kind: some while Redis is asked, some while the broker is away, or nobody answers."""
     names = [f"{turn}-{number}" for number in range(10)]
 
-    async def while_asked(calls: Sequence[Awaitable[Any]]) -> None:
-        asked = redis.wish(lambda data: b"MGET" in data, LATE)
-        await cancelled(calls, lambda: asked.request)
+    async def while_asked(reads: SharedReads, calls: Sequence[Awaitable[Any]]) -> None:
+        redis.hang()
+        await cancelled(calls, lambda: reads._thread.started and reads._asked.empty())
+        redis.mend()
 
-    await while_asked([client.status(name) for name in names])
-    await while_asked([client.statuses(names) for _ in names])
-    await while_asked([client.submit("echo", 1, request_id=name) for name in names])
-    await while_asked([client.call("echo", 1, request_id=name) for name in names])
+    await while_asked(client._reads, [client.status(name) for name in names])
+    await while_asked(client._reads, [client.statuses(names) for _ in names])
+    await while_asked(client._looks, [client.submit("echo", 1, request_id=name) for name in names])
+    await while_asked(client._looks, [client.call("echo", 1, request_id=name) for name in names])
     assert await client.statuses(names) == [None] * len(names)
 
     broker.hang()
     sent = [await client.submit("echo", 1) for _ in range(ROOM)]
-    await cancelled([client.flush() for _ in names], asides)
+    await cancelled([client.flush(600) for _ in names], asides)
+    await soon(lambda: not asides())
     full = client._deliveries
     await cancelled([client.submit("echo", 1) for _ in names], lambda: full._wakes)
     await cancelled([client.call("echo", 1) for _ in names], lambda: full._wakes)
@@ -185,11 +186,12 @@ def test_cancelled_calls_leave_no_task_no_wait_and_no_descriptor(
             assert (await client.call("echo", 1, timeout=90)).result == 1
 
     async def work() -> None:
+        patient = f"{redis.before(stack.redis)}?socket_timeout=60"
         options = {
             "bootstrap.servers": f"127.0.0.1:{broker.port}", "queue.buffering.max.messages": ROOM,
         }  # fmt: skip
         async with AsyncClient(
-            options, redis.before(stack.redis), answering.topic, prefix=prefix, queue_timeout=60.0
+            options, patient, answering.topic, prefix=prefix, queue_timeout=60.0
         ) as client:
             await cancelled_calls(client, redis, broker, 0)  # what is made once is made then
             here = asyncio.all_tasks()

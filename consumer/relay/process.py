@@ -98,12 +98,13 @@ def _look_at_tables(settings: Settings, senders: list[str]) -> None:
     try:
         with connect_outbox(settings, within=_LOOK_WITHIN) as connection:
             found = problems(connection, settings.outbox_schema, senders, relay=True)
+            place = f"{connection.info.dbname} at {connection.info.host}:{connection.info.port}"
     except (ConsumerError, psycopg.OperationalError) as error:
         get_logger("oncepool.relay").warning("the outbox is not looked at yet", error=str(error))
         return
     wrong = [f"{problem.text}: {problem.advice}" for problem in found if problem.wrong]
     if wrong:
-        raise ConsumerError("the outbox can't be used: " + "; ".join(wrong))
+        raise ConsumerError(f"the outbox in database {place} can't be used: {'; '.join(wrong)}")
 
 
 def _metrics(settings: Settings, relay: Relay, senders: list[str]) -> Scrape:

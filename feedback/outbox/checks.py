@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final
 
+from feedback.errors import OutboxMissing, OutboxTooNew
 from feedback.outbox.definitions import ADDING, COLUMNS, KEYS
 from feedback.outbox.differences import AS_PRINTED, differences, lacking_uniqueness
 from feedback.outbox.migrations import outbox_migrations
@@ -24,6 +25,10 @@ FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid
 WHERE c.relnamespace = to_regnamespace(%s) AND c.relkind IN ('r', 'p', 'f', 'v', 'm')
     AND a.attnum > 0 AND NOT a.attisdropped
 GROUP BY c.oid, c.relname
+"""
+_VERSION_READABLE: Final = """
+SELECT FROM pg_class WHERE relnamespace = to_regnamespace(%s) AND relname = 'schema_version'
+    AND has_schema_privilege(relnamespace, 'USAGE') AND has_table_privilege(oid, 'SELECT')
 """
 _USABLE: Final = "SELECT has_schema_privilege(%s::regnamespace, 'USAGE')"
 _EVERYBODYS: Final = frozenset({"requests", "finished"})
@@ -66,6 +71,20 @@ def encoding_problem(connection: psycopg.Connection[Any]) -> OutboxProblem | Non
     )
 
 
+def refuse_other_version(connection: psycopg.Connection[Any], schema: str) -> None:
+    """Raises OutboxMissing, OutboxTooNew where the outbox says that it is of another version.
+
+    Where it says nothing, or not to this user, its tables will.
+    """
+    if connection.execute(_VERSION_READABLE, [f'"{schema}"']).fetchone() is None:
+        return
+    version, known = found_version(connection, schema), outbox_migrations()[-1].version
+    if version < known:
+        raise OutboxMissing(schema, f"it is at version {version}, {known} is needed")
+    if version > known:
+        raise OutboxTooNew(schema, version, known)
+
+
 def problems(
     connection: psycopg.Connection[Any],
     schema: str,
@@ -77,7 +96,8 @@ def problems(
 
     What only the owner need read is looked at where this user may read it. `relay`: this user is a
     relay's, and not only where its privileges look so; what is there and defined otherwise is left
-    to who asks for that, so that it keeps no relay from its work.
+    to who asks for that, so that it keeps no relay from its work, and what an outbox of another
+    version lacks is not named.
     """
     rows = connection.execute(_COLUMNS, [f'"{schema}"']).fetchall()
     found = {name: columns for name, _, columns in rows}
@@ -87,6 +107,8 @@ def problems(
     readable = {name for name, may, _ in rows if may}
     known = outbox_migrations()[-1].version
     version = found_version(connection, schema) if "schema_version" in there & readable else None
+    if relay and version not in (known, None):
+        return _of_the_version(schema, version, known)
     advice = AS_PRINTED if version == known else _advice(version, known)
     said = _of_the_columns(schema, found, advice)
     said += _of_the_privileges(connection, schema, there - readable)
@@ -94,7 +116,7 @@ def problems(
     if (problem := encoding_problem(connection)) is not None:
         said.append(problem)
     if version is not None:
-        said += _of_the_version(version, known)
+        said += _of_the_version(schema, version, known)
     if "senders" in there & readable:
         said += _of_the_senders(connection, schema, senders)
     said += lacking_uniqueness(connection, schema, {key for key in KEYS if key[0] in there})
@@ -179,10 +201,10 @@ def _of_the_senders(
     ]
 
 
-def _of_the_version(version: int, known: int) -> list[OutboxProblem]:
+def _of_the_version(schema: str, version: int, known: int) -> list[OutboxProblem]:
     if version == known:
         return []
-    text = f"the outbox is at version {version}, this Oncepool knows version {known}"
+    text = f"the outbox in schema {schema} is at version {version}, this Oncepool knows {known}"
     return [OutboxProblem(text, _advice(version, known))]
 
 

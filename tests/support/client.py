@@ -11,10 +11,7 @@ from typing import Any
 
 from confluent_kafka import KafkaError
 
-from feedback import (
-    Client,
-    Status,
-)
+from feedback import AsyncClient, Client, Status
 from feedback.client.delivery import _GIVEN_UP
 from feedback.client.message import KafkaMessage, draft
 from feedback.client.pending import Submission
@@ -140,6 +137,16 @@ class AnsweringConsumer:
 def waiting(client: Client, id: str) -> bool:
     """Some thread waits for that id."""
     return id in client._waits._watches
+
+
+def holds_nothing(client: AsyncClient) -> bool:
+    """No wait, no place in a queue, nothing to read."""
+    return (
+        not client._waits._watches
+        and client._waits._schedule.pause(0.0) is None
+        and not client._deliveries._wakes
+        and not client._turn.locked()
+    )
 
 
 def begin(

@@ -9,7 +9,7 @@ from typing import Any
 import psycopg
 from psycopg.rows import dict_row
 
-from feedback.outbox.migrations import migrate
+from feedback.outbox.migrations import migrate, outbox_migrations, script
 from feedback.postgres_times import TimesCursor
 
 
@@ -44,3 +44,10 @@ def new_outbox(url: str, schema: str, senders: Sequence[str] = ()) -> Iterator[O
     made = Outbox(url, schema)
     yield made
     made.connection.close()
+
+
+def make_old(connection: psycopg.Connection[Any], schema: str, version: int) -> None:
+    """As the statements of an Oncepool of that version have made it."""
+    whole = script(schema, [])
+    later = [f"-- Version {m.version}\n" for m in outbox_migrations() if m.version == version + 1]
+    connection.execute(whole.partition(later[0] if later else "-- none")[0].encode())

@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import threading
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from typing import Any
 
 import pytest
 
 from feedback import AsyncClient, Conflict, DeliveryFailed, WaitTimeout
+from feedback.client.shared_reads import SharedReads
 from feedback.contract.envelope import Envelope, read
 from feedback.contract.states import State
 from feedback.status.redis_store import RedisStatusStore
 from feedback.status.status import StatusWrite
 from stack import Stack
 from tests.support.answering import Answering, answer
+from tests.support.client import holds_nothing
+from tests.support.descriptors import open_descriptors
+from tests.support.kafka_proxy import LoneBrokerProxy
 from tests.support.private_valkey import PrivateValkey
+from tests.support.proxy import Proxy
 from tests.support.tasks import in_loop, soon, turns_during
+from tests.support.waiting import eventually
 
 
 def test_there_and_back(stack: Stack, answering: Answering, prefix: str) -> None:
@@ -116,3 +124,102 @@ def test_the_loop_goes_on_with_redis_paused_and_the_brokers_away(valkey: Private
         store.close()
 
     in_loop(work, 200)
+
+
+CONNECTIONS = 5
+"""To Redis, at most: one for each thread of the client that asks it."""
+ROOM = 4
+"""Messages that its send queue takes."""
+
+
+async def cancelled(calls: Sequence[Awaitable[Any]], reached: Callable[[], Any]) -> None:
+    """Cancels them when they have come so far."""
+    tasks = [asyncio.ensure_future(call) for call in calls]
+    await soon(reached)
+    assert not any(task.done() for task in tasks)
+    for task in tasks:
+        task.cancel()
+    await asyncio.wait(tasks)
+    assert all(task.cancelled() for task in tasks)
+
+
+async def cancelled_calls(client: AsyncClient, redis: Proxy, broker: Proxy, turn: int) -> None:
+    """Of each kind: some while Redis is asked, some while the broker is away, or nobody answers."""
+    names = [f"{turn}-{number}" for number in range(10)]
+
+    async def while_asked(reads: SharedReads, calls: Sequence[Awaitable[Any]]) -> None:
+        redis.hang()
+        await cancelled(calls, lambda: reads._thread.started and reads._asked.empty())
+        redis.mend()
+
+    await while_asked(client._reads, [client.status(name) for name in names])
+    await while_asked(client._reads, [client.statuses(names) for _ in names])
+    await while_asked(client._looks, [client.submit("echo", 1, request_id=name) for name in names])
+    await while_asked(client._looks, [client.call("echo", 1, request_id=name) for name in names])
+    assert await client.statuses(names) == [None] * len(names)
+
+    broker.hang()
+    sent = [await client.submit("echo", 1) for _ in range(ROOM)]
+    await cancelled([client.flush(600) for _ in names], asides)
+    await soon(lambda: not asides())
+    full = client._deliveries
+    await cancelled([client.submit("echo", 1) for _ in names], lambda: full._wakes)
+    await cancelled([client.call("echo", 1) for _ in names], lambda: full._wakes)
+    waits = client._waits._watches
+    await cancelled([client.wait(name) for name in sent], lambda: set(sent) <= set(waits))
+    broker.mend()
+    await client.flush(60)
+    assert {(await client.wait(name, 60)).state for name in sent} == {"done"}
+    calls = {f"lost-{turn}-{number}": "lost" for number in range(ROOM)}
+    await cancelled(
+        [client.call(kind, 1, request_id=name) for name, kind in calls.items()],
+        lambda: all(client.submission(name) for name in calls),
+    )
+    await client.flush(60)
+
+
+def test_cancelled_calls_leave_no_task_no_wait_and_no_descriptor(
+    stack: Stack, answering: Answering, prefix: str
+) -> None:
+    async def warm() -> None:
+        async with AsyncClient(stack.kafka, stack.redis, answering.topic, prefix=prefix) as client:
+            assert (await client.call("echo", 1, timeout=90)).result == 1
+
+    async def work() -> None:
+        patient = f"{redis.before(stack.redis)}?socket_timeout=60"
+        options = {
+            "bootstrap.servers": f"127.0.0.1:{broker.port}", "queue.buffering.max.messages": ROOM,
+        }  # fmt: skip
+        async with AsyncClient(
+            options, patient, answering.topic, prefix=prefix, queue_timeout=60.0
+        ) as client:
+            await cancelled_calls(client, redis, broker, 0)  # what is made once is made then
+            here = asyncio.all_tasks()
+            await soon(lambda: not asides())
+            before = kept()
+            for turn in range(1, 4):
+                await cancelled_calls(client, redis, broker, turn)
+            assert asyncio.all_tasks() == here
+            assert holds_nothing(client)
+            assert client._bells == {}
+            await soon(lambda: not asides())
+            await soon(lambda: kept() == before)
+            assert redis.connections <= CONNECTIONS
+
+    def kept() -> tuple[int, int]:
+        """Descriptors and threads that are no connection's: of one there are three, and two."""
+        there = broker.connections + redis.connections
+        return open_descriptors() - 3 * there, threading.active_count() - 2 * there
+
+    with LoneBrokerProxy.of(stack.kafka) as broker, Proxy.of(stack.redis) as redis:
+        in_loop(warm)  # who answers has all of its connections by then
+        gc.collect()
+        at_first = kept()
+        in_loop(work, 200)
+        # What a thread had in hand as it ended is garbage a moment later.
+        eventually(lambda: gc.collect() + 1 and broker.connections + redis.connections == 0, 60)
+        eventually(lambda: all(n <= first for n, first in zip(kept(), at_first, strict=True)), 60)
+
+
+def asides() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "aside"]

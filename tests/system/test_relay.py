@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 from contextlib import closing
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import psycopg
 import pytest
@@ -15,13 +16,14 @@ from confluent_kafka import Consumer, TopicPartition
 
 from feedback import outbox
 from feedback.metrics.names import ShownBy
+from feedback.outbox.migrations import outbox_migrations
 from feedback.outbox.relay import AnswerPolicy, Ended, Relay, Route
 from stack import Stack
 from tests.support.answering import Answering
 from tests.support.kafka_frames import is_produce
 from tests.support.kafka_proxy import LoneBrokerProxy
 from tests.support.metrics import listed, scrape, shown
-from tests.support.outbox import Outbox
+from tests.support.outbox import Outbox, make_old
 from tests.support.promql import kinds_of
 from tests.support.proxy import Proxy, Wish, commit_after
 from tests.support.queries_asked import asked_in_vain
@@ -38,6 +40,7 @@ STEPS: dict[str, Callable[[Proxy, Proxy], Wish]] = {
 """What the relay has done, and does not know yet, of the outbox or the broker."""
 
 
+KNOWN = outbox_migrations()[-1].version
 BACKLOG = 50_000
 MOST_MEMORY = 24.0
 """MiB, more than before: a batch has 1,000 rows, some MiB with all that is made of them."""
@@ -192,16 +195,35 @@ def test_a_backlog_waits_for_brokers_that_are_away_in_the_table_and_not_in_memor
     assert ends == (0, 2_000 + BACKLOG)
 
 
-def test_a_relay_that_can_not_work_says_why(stack: Stack, outbox_: Outbox, tmp_path: Path) -> None:
+@pytest.mark.parametrize("version", [0, 1, KNOWN + 1], ids=["missing", "older", "newer"])
+def test_a_relay_whose_outbox_is_of_no_use_says_why_and_ends(
+    stack: Stack, empty_schema: str, tmp_path: Path, version: int
+) -> None:
+    why = f"schema {empty_schema} has no outbox: run `oncepool outbox migrate`, or"
+    if version:
+        why = f"the outbox in schema {empty_schema} is at version {version}, this Oncepool knows"
+        why += f" {KNOWN}: "
+        older = f"run `oncepool outbox migrate`, or what it prints with --sql --from {version}"
+        why += older if version < KNOWN else "install the newer Oncepool here as well"
+    with psycopg.connect(stack.database) as connection:
+        if version:
+            make_old(connection, empty_schema, version)
+        if version > KNOWN:
+            later = f"INSERT INTO {empty_schema}.schema_version VALUES (%s, 'later')"
+            connection.execute(later.encode(), [version])
     environment = {
-        "ONCEPOOL_OUTBOX_DATABASE_URL": outbox_.url,
-        "ONCEPOOL_OUTBOX_SCHEMA": f"{outbox_.schema}_no",
+        "ONCEPOOL_OUTBOX_DATABASE_URL": stack.database,
+        "ONCEPOOL_OUTBOX_SCHEMA": empty_schema,
         "ONCEPOOL_KAFKA_BOOTSTRAP_SERVERS": stack.kafka,
         "ONCEPOOL_KAFKA_TOPIC": "t",
     }
     one = RelayProcess(environment, tmp_path / "log")
     assert one.process.wait(60) == 1
-    assert "oncepool outbox migrate" in (tmp_path / "log").read_text()
+    place = urlsplit(stack.database)
+    where = f"the outbox in database {place.path[1:]} at {place.hostname}:{place.port}"
+    (line,) = one.log.splitlines()
+    assert line.startswith(f"oncepool: {where} can't be used: {why}")
+    assert line.count("oncepool outbox migrate") == (version <= KNOWN), "once"
 
 
 def test_requests_are_followed_to_their_ends_through_lost_answers_and_a_flushed_store(

@@ -25,6 +25,10 @@ BROKEN = {
         + "@app.on_worker_start\ndef start():\n    raise OSError('no key:\\n\\tno answer\\n')\n",
         "OSError: no key: no answer, raised by the hook on_worker_start",
     ),
+    "async": (
+        APP + HANDLER.replace("def ab", "async def ab"),
+        "it is async, and its effects are in the journal's transaction",
+    ),
     "imports": ("import nosuchmodule\n", "No module named 'nosuchmodule'"),
     "syntax": ("def x(:\n", "SyntaxError"),
     "bare": (APP + HANDLER.replace('("a.b")', ""), "write @app.handler('payment.create')"),
@@ -33,6 +37,7 @@ BROKEN = {
     "attribute": (APP.replace("app =", "application ="), "did you mean 'application'"),
 }
 
+COMMON = ("raises", "async")
 CONSOLE_SCRIPT = "import sys; sys.path.pop(0); from consumer.__main__ import main; main()"
 
 Run = Callable[..., subprocess.CompletedProcess[str]]
@@ -63,7 +68,7 @@ def run(bench: Bench, tmp_path: Path) -> Run:
 
 @pytest.mark.parametrize(
     "name",
-    [n if n == "raises" else pytest.param(n, marks=pytest.mark.long) for n in BROKEN],
+    [n if n in COMMON else pytest.param(n, marks=pytest.mark.long) for n in BROKEN],
 )
 def test_the_cause_is_told_last_and_in_the_log(run: Run, tmp_path: Path, name: str) -> None:
     source, cause = BROKEN[name]

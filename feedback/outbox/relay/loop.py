@@ -10,14 +10,16 @@ from typing import ClassVar, Final, NamedTuple
 
 import psycopg
 
-from feedback.errors import StoreUnavailable
-from feedback.outbox.checks import encoding_problem
+from feedback.errors import OutboxError, StoreUnavailable
+from feedback.outbox.checks import encoding_problem, refuse_other_version
+from feedback.outbox.missing_tables import missing_named
 from feedback.outbox.relay.answers import AnswerPace, AnswerPolicy
 from feedback.outbox.relay.broker_watch import ASK_EVERY, BrokerWatch
 from feedback.outbox.relay.database import Bounds, RelayDatabase
 from feedback.outbox.relay.outage import RelayOutage
 from feedback.outbox.relay.settling import AnswersBusy, Settling
 from feedback.outbox.relay.statuses import StatusReader
+from feedback.outbox.relay.transactions import transaction
 from feedback.outbox.relay.turns import BatchSender, SendTurns
 from feedback.postgres import Connection, listen, one_line, open_connection
 from feedback.status.store import StatusStore
@@ -56,9 +58,12 @@ class LoopState(NamedTuple):
 class OutboxLoop(ABC):
     """Steps until it is stopped; connects again where a connection is lost."""
 
-    def __init__(self, url: str, name: str) -> None:
+    def __init__(self, url: str, name: str, schema: str) -> None:
         self._url = url
         self._name = name
+        self._schema = schema
+        self._looked = False
+        """It was of this version: one that is upgraded meanwhile is worked with all the same."""
         self._stop = threading.Event()
         self._turned = time.monotonic()
         self._outbox = RelayOutage("not reached yet")
@@ -105,11 +110,14 @@ class OutboxLoop(ABC):
     def _connected(self) -> None:
         """Serves while one connection lasts, or pauses after one that failed."""
         try:
-            with self._open() as connection:
+            with self._open() as connection, missing_named(self._schema):
+                self._look(connection)
                 self._begin(connection)
                 while not self._stop.is_set():
                     self._turned = time.monotonic()
                     self._step(connection)
+        except OutboxError as error:
+            self._unusable(error)
         except psycopg.Error as error:
             self._lost(error)
         except Exception as error:
@@ -118,6 +126,14 @@ class OutboxLoop(ABC):
 
     def _open(self) -> Connection:
         return open_connection(self._url, "oncepool relay")
+
+    def _look(self, connection: Connection) -> None:
+        """Raises OutboxError for an outbox of another version, psycopg.Error."""
+        if self._looked:
+            return
+        with transaction(connection):
+            refuse_other_version(connection, self._schema)
+        self._looked = True
 
     def _answered(self) -> None:
         """The outbox has done what was asked."""
@@ -128,6 +144,14 @@ class OutboxLoop(ABC):
         why = one_line(error)
         if self._outbox.begin(why):
             log.warning("%s: the outbox is away: %s", self._name, why)
+        self._pause(self._outbox.pause)
+
+    def _unusable(self, error: OutboxError) -> None:
+        """It is there, and somebody has to do what this says: news also after an outage."""
+        why = str(error)
+        if self._outbox.why != why:
+            log.error("%s: %s", self._name, why)
+        self._outbox.begin(why)
         self._pause(self._outbox.pause)
 
     def _pause(self, seconds: float) -> None:
@@ -151,8 +175,7 @@ class SenderLoop(OutboxLoop):
         policy: AnswerPolicy,
         store: StatusStore | None = None,
     ) -> None:
-        super().__init__(url, sender)
-        self._schema = schema
+        super().__init__(url, sender, schema)
         self._sender = topic
         self._policy = policy
         self._store = store
@@ -221,7 +244,7 @@ class ReadingLoop(OutboxLoop):
     """What it reads, as the log and the state name it."""
 
     def __init__(self, url: str, sender: str, what: str, settling: Settling) -> None:
-        super().__init__(url, f"{sender} {what}")
+        super().__init__(url, f"{sender} {what}", settling.schema)
         self._sender = sender
         self._settling = settling
         self._source = RelayOutage()

@@ -108,6 +108,7 @@ class Settling:
         settled: Callable[[Ended], object] | None = None,
     ) -> None:
         """`settled` is called after the commit, at most once for each end."""
+        self.schema = schema
         self._sender = sender
         self._statuses = None if store is None else StatusReader(store)
         self._policy = policy

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+from datetime import timedelta
 from typing import Any
 
 import psycopg
@@ -20,6 +21,7 @@ from tests.support.outbox_kinds import KINDS, Opened, with_connection
 from tests.support.own_database import OwnDatabase
 
 TYPE = "payment.create"
+FOR_YEARS = timedelta(days=11 * 366)
 
 
 async def done(answer: Any) -> Any:
@@ -52,6 +54,8 @@ def test_requests_stand_or_fall_with_their_transaction(outbox_: Outbox, kind: st
             await done(outbox.add(db.given, TYPE, {}, sender="biling"))
         with pytest.raises(ValueError, match="payload"):
             await done(outbox.add(db.given, TYPE, {"amount": float("nan")}))
+        with pytest.raises(ValueError, match="more than ten years ahead"):
+            await done(outbox.add_many(db.given, [new, (TYPE, {}, {"delay": FOR_YEARS})]))
         many = [(TYPE, {"order": n}, {"request_id": f"order-{n}", "key": "a"}) for n in (2, 4, 5)]
         ids = await done(outbox.add_many(db.given, many))
         assert ids == ["order-2", "order-4", "order-5"]

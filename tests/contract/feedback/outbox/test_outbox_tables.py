@@ -5,7 +5,6 @@ from __future__ import annotations
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import psycopg
 import pytest
@@ -21,7 +20,7 @@ from feedback.outbox.relay import Relay, Route
 from stack import Stack
 from tests.support.catalog import catalog
 from tests.support.journal import Rival
-from tests.support.outbox import Outbox
+from tests.support.outbox import Outbox, make_old
 from tests.support.topic_reader import ids
 from tests.support.waiting import eventually
 
@@ -68,13 +67,6 @@ def standing(stack: Stack) -> Iterator[Outbox]:
     yield made
     made.run("DROP SCHEMA :schema CASCADE")
     made.connection.close()
-
-
-def make_old(connection: psycopg.Connection[Any], schema: str, version: int) -> None:
-    """As the statements of an Oncepool of that version have made it."""
-    whole = script(schema, [])
-    later = [f"-- Version {m.version}\n" for m in outbox_migrations() if m.version == version + 1]
-    connection.execute(whole.partition(later[0] if later else "-- none")[0].encode())
 
 
 def found(

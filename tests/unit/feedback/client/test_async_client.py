@@ -26,7 +26,7 @@ from feedback.contract.states import State
 from feedback.errors import DeliveryPending
 from feedback.status.memory_store import MemoryStatusStore
 from processing import App
-from tests.support.client import AnsweringConsumer, FakeProducer, answering
+from tests.support.client import AnsweringConsumer, FakeProducer, answering, holds_nothing
 from tests.support.tasks import in_loop, soon, turns_during
 
 
@@ -42,16 +42,6 @@ async def opened(
         producer.error = None
         with suppress(DeliveryFailed):
             await made.close(5)
-
-
-def holds_nothing(client: AsyncClient) -> bool:
-    """No wait, no place in a queue, nothing to read."""
-    return (
-        not client._waits._watches
-        and client._waits._schedule.pause(0.0) is None
-        and not client._deliveries._wakes
-        and not client._turn.locked()
-    )
 
 
 def test_there_and_back(

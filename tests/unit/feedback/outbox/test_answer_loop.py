@@ -38,6 +38,7 @@ class Clock:
 class Pages:
     """Rows of one page, which fails between two times."""
 
+    schema = "oncepool_outbox"
     ended = again = 0
     worked = 0.01
     waits = False

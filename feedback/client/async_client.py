@@ -36,6 +36,7 @@ class AsyncClient(ClientCore):
 
     # The loop's: made where it is first used in one.
     _turn: asyncio.Lock  # held by the task that is told of room in the send queue
+    _queued: int  # tasks that wait for it, or have it
     _ready: asyncio.Future[None] | None  # done when hints arrive
 
     def _set_up(self) -> None:
@@ -264,7 +265,7 @@ class AsyncClient(ClientCore):
             return
         if self._loop is not None and not self._loop.is_closed():
             raise RuntimeError("this client is used in another event loop: make one in each")
-        self._loop, self._turn, self._ready = loop, asyncio.Lock(), None
+        self._loop, self._turn, self._queued, self._ready = loop, asyncio.Lock(), 0, None
 
     async def _drafted(
         self, type: Type, payload: Any, options: SubmitOptions
@@ -285,13 +286,15 @@ class AsyncClient(ClientCore):
             if self._ready is None or self._ready.done():  # with an error
                 self._ready = in_thread(self._waits.listen)
             await asyncio.shield(self._ready)  # before it is sent, so that no hint is missed
-        if self._turn.locked() or not self._offer(message, submission):
+        # The lock is free for a moment between two that wait for it, and nobody's then.
+        if self._queued or not self._offer(message, submission):
             await self._send_in_turn(message, submission, seconds)
 
     async def _send_in_turn(
         self, message: KafkaMessage, submission: Submission, seconds: float
     ) -> None:
         """One task at a time is told of room: thousands would wake for each message delivered."""
+        self._queued += 1
         try:
             async with asyncio.timeout(seconds), self._turn:
                 bell = LoopBell()
@@ -300,6 +303,8 @@ class AsyncClient(ClientCore):
                         await bell.wait(_ROOM)
         except TimeoutError:
             raise QueueFull(message.id, seconds, self._deliveries.failure) from None
+        finally:
+            self._queued -= 1
 
     def _offer(self, message: KafkaMessage, submission: Submission) -> bool:
         """Sends and remembers in one go: what was cancelled before is not remembered."""

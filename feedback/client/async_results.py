@@ -95,9 +95,11 @@ class AsyncResults:
             if taking.cancelled() or not isinstance(error, asyncio.CancelledError):
                 self._taking = None
             raise
+        # Awaited after it was done, it does not let the loop come to its callback.
+        self._took(taking)
 
     def _took(self, taking: asyncio.Future[list[ReadMessage]]) -> None:
-        if not taking.cancelled() and taking.exception() is None:
+        if self._taking is taking and not taking.cancelled() and taking.exception() is None:
             self._taking = None
             self._taken += taking.result()
             self._ahead.read()

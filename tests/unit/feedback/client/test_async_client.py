@@ -266,6 +266,36 @@ def test_who_waits_for_room_is_served_in_turn(
     in_loop(work)
 
 
+def test_who_comes_while_the_next_one_is_woken_waits_behind_all_others(
+    producer: FakeProducer, store: MemoryStatusStore
+) -> None:
+    """The lock of the turn is free then, and there is room."""
+
+    async def work() -> None:
+        async with opened(producer, store, queue_timeout=40.0) as client:
+            await client.submit("t", -1)
+            await client.flush(5)
+            producer.room = 0
+            calls = [asyncio.ensure_future(client.submit("t", n)) for n in range(3)]
+            await soon(lambda: producer.refused)
+            offer = client._deliveries.offer
+
+            def offered(message: Any, submission: Any) -> bool:
+                sent = offer(message, submission)
+                if sent and len(calls) == 3:  # begins before the next one has heard of its turn
+                    calls.append(asyncio.ensure_future(client.submit("t", 3)))
+                return sent
+
+            client._deliveries.offer = offered  # type: ignore[method-assign]
+            producer.room = 1_000
+            await calls[0]
+            names = [await call for call in calls]
+            assert len(names) == 4
+            assert [envelope.id for envelope in producer.envelopes()[1:]] == names
+
+    in_loop(work)
+
+
 def test_no_room_is_an_error_after_the_queue_time_out(
     producer: FakeProducer, store: MemoryStatusStore
 ) -> None:

@@ -17,6 +17,7 @@ from confluent_kafka import KafkaError
 from feedback.client import async_results, result_source
 from feedback.client.async_results import AsyncResults
 from feedback.client.read_ahead import ReadAhead
+from feedback.client.result import ReadMessage
 from feedback.client.result_source import ResultSource
 from feedback.client.results import Results
 from feedback.errors import ResultsFailed
@@ -157,6 +158,28 @@ def test_a_failure_in_the_very_round_of_a_cancellation_is_told_to_the_next_one(
             await results.poll(WAIT)
 
     asyncio.run(steps())
+
+
+def test_a_wait_that_was_cancelled_in_the_round_in_which_it_ended_blocks_no_loop(
+    reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is done, and its callback has not been called: to await it lets nothing else run."""
+
+    async def steps() -> str:
+        loop = asyncio.get_running_loop()
+        taking: asyncio.Future[Any] = loop.create_future()
+        once = [taking]
+        monkeypatch.setattr(async_results, "in_thread", lambda *_: once.pop())
+        results = reader(Consumer())
+        waits = asyncio.create_task(results.poll(WAIT))
+        await asyncio.sleep(0)
+        waits.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waits
+        taking.set_result([ReadMessage.of(Message("a"))])
+        return await next_id(results)
+
+    assert asyncio.run(steps()) == "a"
 
 
 @pytest.mark.parametrize("grouped", [True, False])

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
 
 from confluent_kafka import KafkaError
 
-from feedback import AsyncClient, Client, Status
+from feedback import AsyncClient, Client, DeliveryFailed, Status
 from feedback.client.delivery import _GIVEN_UP
 from feedback.client.message import KafkaMessage, draft
 from feedback.client.pending import Submission
@@ -167,3 +168,18 @@ def answering(producer: FakeProducer, answers: list[Callable[[str], None]]) -> t
     thread = threading.Thread(target=run)
     thread.start()
     return thread
+
+
+@asynccontextmanager
+async def opened(
+    producer: FakeProducer, store: MemoryStatusStore, **options: Any
+) -> AsyncIterator[AsyncClient]:
+    """An AsyncClient that is closed, whatever its producer says by then."""
+    made = AsyncClient(producer, store, "requests", **{"queue_timeout": 0.2, **options})
+    try:
+        yield made
+    finally:
+        producer.confirming.set()
+        producer.error = None
+        with suppress(DeliveryFailed):
+            await made.close(5)

@@ -122,7 +122,10 @@ def explain_unjournaled(settings: Settings, refused: Sequence[Refusal]) -> list[
             if status is not None and not status.of_no_request:
                 known[name] = Refusal(name, status.state, _without_row(status))
     for one in running_now(settings):
-        said = f"{is_running(one)}; it can't be moved now"
+        said = (
+            f"{is_running(one)}; it can't be moved now, but cancelled by its id some seconds after"
+            " it began: try again then"
+        )
         known[one["request_id"]] = Refusal(one["request_id"], State.RUNNING, said)
     return [known.get(one.id, one) if one.state is None else one for one in refused]
 

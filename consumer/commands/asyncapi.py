@@ -11,7 +11,7 @@ from typing import Annotated
 import typer
 
 from consumer.admin.asyncapi import RequestPlace, asyncapi_document
-from consumer.commands.options import JsonOption, with_settings
+from consumer.commands.options import JsonOption, not_empty, with_settings
 from consumer.commands.output import fail, print_json
 from consumer.config.packages import hidden_package
 from consumer.config.settings import Settings
@@ -30,6 +30,7 @@ def asyncapi(
         typer.Option(
             "--api-version",
             envvar="ONCEPOOL_ASYNCAPI_VERSION",
+            callback=not_empty,
             help="Version of the app's own types, as the document has it.",
         ),
     ] = "1.0.0",

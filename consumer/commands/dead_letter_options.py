@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from consumer.commands.options import moment
+from consumer.commands.options import moment, not_empty
 from feedback.contract.states import DeadLetterReason
 from feedback.journal.connections import Connection
 from feedback.operations.dead_letters import DeadLetterRef, kinds_of
@@ -40,6 +40,7 @@ TypeOption = Annotated[
     typer.Option(
         "--type",
         envvar="ONCEPOOL_LETTERS_TYPE",
+        callback=not_empty,
         metavar="TYPE",
         help="Only of this type; * stands for anything.",
     ),

@@ -8,6 +8,7 @@ from typing import Annotated
 import typer
 
 from consumer.commands.dead_letter_options import DeadLetterKind
+from consumer.commands.options import not_empty
 
 NewIdOption = Annotated[
     str | None,
@@ -20,6 +21,7 @@ NewTypeOption = Annotated[
     typer.Option(
         "--type",
         envvar="ONCEPOOL_LETTERS_RETRY_TYPE",
+        callback=not_empty,
         metavar="TYPE",
         help="With IDs the type that messages get, else those of this type (* stands for"
         " anything).",

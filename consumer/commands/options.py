@@ -91,6 +91,13 @@ def with_settings(
     return decorate
 
 
+def not_empty(text: str | None) -> str | None:
+    """The value of an option, which nothing could mean if it were empty. For its `callback`."""
+    if text is not None and not text.strip():
+        raise typer.BadParameter("it is empty: leave it out, or give one")
+    return text
+
+
 def moment(text: str | None) -> datetime | None:
     """What --since means. Raises typer.BadParameter."""
     if text is None:

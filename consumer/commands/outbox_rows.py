@@ -12,7 +12,7 @@ import typer
 from consumer.admin.move_outcome import MoveOutcome
 from consumer.admin.outbox import outbox_operator
 from consumer.commands.operator import YesOption, batches, confirm, one_of, report, told
-from consumer.commands.options import JsonOption, past, with_settings
+from consumer.commands.options import JsonOption, not_empty, past, with_settings
 from consumer.commands.output import MOST, fail, print_json, print_listing, print_table, say
 from consumer.config.settings import Settings
 from feedback.errors import OncepoolError
@@ -50,6 +50,7 @@ TypeOption = Annotated[
     typer.Option(
         "--type",
         envvar="ONCEPOOL_OUTBOX_TYPE",
+        callback=not_empty,
         metavar="TYPE",
         help="Only of this type; * stands for anything.",
     ),

@@ -32,7 +32,7 @@ from consumer.commands.operator import (
     report,
     told,
 )
-from consumer.commands.options import DATABASE, REDIS, JsonOption, moment, with_settings
+from consumer.commands.options import DATABASE, REDIS, JsonOption, moment, not_empty, with_settings
 from consumer.commands.output import EXIT_USAGE, counted, fail
 from consumer.config.settings import Settings
 from feedback.contract.states import State
@@ -53,7 +53,11 @@ Ids = Annotated[list[str] | None, typer.Argument(metavar="[ID...]", help="Reques
 
 def _filter(name: str, command: str, metavar: str, help_: str) -> Any:
     return typer.Option(
-        f"--{name}", envvar=f"ONCEPOOL_{command}_{name.upper()}", metavar=metavar, help=help_
+        f"--{name}",
+        envvar=f"ONCEPOOL_{command}_{name.upper()}",
+        callback=not_empty if name == "type" else None,
+        metavar=metavar,
+        help=help_,
     )
 
 

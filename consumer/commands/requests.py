@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import typer
 
@@ -11,7 +11,7 @@ from consumer.admin.moving import is_running
 from consumer.admin.plain_json import as_shown
 from consumer.admin.running import running_now
 from consumer.commands import request_actions
-from consumer.commands.options import DATABASE, REDIS, JsonOption, moment, with_settings
+from consumer.commands.options import DATABASE, REDIS, JsonOption, moment, not_empty, with_settings
 from consumer.commands.output import (
     EXIT_FAILED,
     EXIT_UNKNOWN,
@@ -48,14 +48,20 @@ def requests() -> None:
     """Rows of the journal."""
 
 
+RowState = Literal[
+    "running", "waiting", "failed", "in_doubt", "dead", "cancelled", "done", "rejected",
+    "superseded",
+]  # fmt: skip
+"""States that rows have: what is only `accepted` has none."""
 StateOption = Annotated[
-    State | None, typer.Option(envvar="ONCEPOOL_LIST_STATE", help="Only in this state.")
+    RowState | None, typer.Option(envvar="ONCEPOOL_LIST_STATE", help="Only in this state.")
 ]
 TypeOption = Annotated[
     str | None,
     typer.Option(
         "--type",
         envvar="ONCEPOOL_LIST_TYPE",
+        callback=not_empty,
         metavar="TYPE",
         help="Only of this type; * stands for anything.",
     ),
@@ -102,7 +108,7 @@ def list_(
     Exit code 1 where that is asked and Redis is away: most of what runs is known there alone.
     """
     filters = {
-        "state": None if state is None else str(state),
+        "state": state,
         "type": type_,
         "since": moment(since),
         "key": key,
@@ -112,7 +118,7 @@ def list_(
         rows = request_reads.list_requests(
             connection, filters, limit + 1, schema=settings.database_schema
         )
-    if state is State.RUNNING:
+    if state == "running":
         running = _running(settings)
         rows = with_running(rows, running or [], filters)
         print_listing([as_shown(row) for row in rows], RUNNING, limit, json=json)

@@ -125,6 +125,8 @@ def send(
     common = {"key": key, "delay": delay}
     common = {name: value for name, value in common.items() if value is not None}
     lines = read_requests(payload, file, id_, common)
+    if not lines:
+        say("nothing to send: there is no line with a payload")
     many = lines[0].line != "" if lines else True
     sent: list[str] = []
     with client_from(settings) as client, _explained(read=payload == "-"), _told_at_ctrl_c(sent):

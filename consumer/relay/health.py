@@ -14,7 +14,10 @@ pause together take less."""
 
 
 class RelayHealth:
-    """Alive: each sender's loop turns. Ready: the outbox answers, and each sender's brokers do."""
+    """Alive: each sender's loop turns.
+
+    Ready: the outbox answers, each sender's brokers do, and nobody keeps its shards locked.
+    """
 
     def __init__(
         self, states: Callable[[], Sequence[LoopState]], clock: Callable[[], float]
@@ -36,6 +39,8 @@ class RelayHealth:
                 _service(f"{state.name}: outbox", state.database, counts=True),
                 _other(state),
             ]
+            if state.kept is not None:
+                checks.append(HealthCheck(f"{state.name}: shards", False, state.kept))
         return HealthReport(tuple(checks))
 
     def _loop(self, state: LoopState) -> HealthCheck:

@@ -14,6 +14,7 @@ from zoneinfo import ZoneInfo
 
 from cronsim import CronSim, CronSimError
 
+from feedback.contract.clock_changes import LARGEST_CHANGE, clock_changes, offset_at
 from feedback.contract.headers import MAX_NAME, format_time
 from feedback.contract.payloads import write_json
 
@@ -32,6 +33,7 @@ MOST_TICKS: Final = 100
 MOST_STEPS: Final = 5000
 """Ticks that one look goes through."""
 _FIELDS: Final = 5
+_SECOND: Final = timedelta(seconds=1)
 SCHEDULE_HEADER: Final = "oncepool-schedule"
 TICK_HEADER: Final = "oncepool-tick"
 LONGEST_SCHEDULE_NAME: Final = MAX_NAME - len("@2026-11-22T05:00:00Z")
@@ -109,11 +111,11 @@ def check_cron(cron: str, tz: str) -> None:
             " day of week"
         )
     try:
-        zone = ZoneInfo(tz)
+        ZoneInfo(tz)
     except (OSError, KeyError, ValueError, TypeError) as error:
         raise ValueError(f"there is no time zone {tz!r} here ({error})") from None
     try:
-        found = next(CronSim(cron, datetime.now(zone)), None)
+        found = next(ticks_after(cron, tz, datetime.now(UTC)), None)
     except CronSimError as error:
         raise ValueError(f"{cron!r} is no cron expression: {error}") from None
     if found is None:
@@ -127,12 +129,32 @@ def ticks_after(cron: str, tz: str, start: datetime) -> Iterator[datetime]:
     when clocks are set forward is due right after that, and what is due at one that comes twice is
     due once; an expression that goes by the minute or the hour (`*`) goes on as real time does.
     """
-    last = start.astimezone(UTC)
-    for local in CronSim(cron, start.astimezone(ZoneInfo(tz))):
-        at = local.astimezone(UTC)
-        if at > last:  # else a time that came twice
-            yield at
-            last = at
+    since = last = start.astimezone(UTC)
+    once = not any(field.startswith("*") for field in cron.split()[:2])
+    offset = offset_at(tz, since)
+    local = _wall(since, offset)
+    if once:  # not again what came before clocks were set back
+        for change in clock_changes(tz, since - LARGEST_CHANGE, since):
+            local = max(local, _wall(change.at, change.before) - _SECOND)
+    while True:
+        for due in CronSim(cron, local):
+            at = (due - offset).replace(tzinfo=UTC)
+            found = next(clock_changes(tz, since, at), None)
+            if found is not None:
+                break
+            at = max(at, since)  # else of a time of day that was left out
+            if at > last:
+                yield at
+                last = at
+        else:
+            return
+        since, offset = found.at, found.after
+        # From where the old clocks were, what is left out is due too and nothing comes again.
+        local = _wall(since, found.before if once else found.after) - _SECOND
+
+
+def _wall(at: datetime, offset: timedelta) -> datetime:
+    return at.replace(tzinfo=None) + offset
 
 
 def decide(

@@ -24,6 +24,9 @@ class Refusal(NamedTuple):
 
 _ANY: Final[Mapping[str, int]] = {}
 _AGAIN: Final = "submit it under a new id to have it done again"
+_CANCEL_LATER: Final = (
+    "where Redis tells what runs it can be cancelled some seconds after it began: try again then"
+)
 _WHY: Final[dict[tuple[str, str], str]] = {
     ("retry", State.DONE): f"is done; {_AGAIN}",
     ("retry", State.REJECTED): "was refused for good ({code}); correct it and submit it under a"
@@ -42,7 +45,7 @@ _WHY: Final[dict[tuple[str, str], str]] = {
     ("cancel", State.FAILED): "has failed and runs only if it is sent again or retried",
     ("cancel", State.DEAD): "is dead and runs only if it is retried; `oncepool dead-letters drop`"
     " puts it away",
-    ("cancel", State.RUNNING): "is running right now",
+    ("cancel", State.RUNNING): f"is running right now; {_CANCEL_LATER}",
     ("cancel", State.IN_DOUBT): "is in doubt: it has run; settle it with `oncepool requests"
     " resolve`",
 }
@@ -92,10 +95,11 @@ def _reason(
 ) -> str:
     state = row["state"]
     if row["claimed"]:  # whose due time is its lease's end
-        return (
+        said = (
             "is running right now, or an instance has it in hand: a worker gets it soon, or it is"
             " given back"
         )
+        return f"{said}; {_CANCEL_LATER}" if action == "cancel" else said
     if state not in expected:
         if isinstance(row["due_at"], datetime):
             row = {**row, "due_at": row["due_at"].astimezone(UTC).isoformat(timespec="seconds")}

@@ -22,6 +22,10 @@ _GROUP: Final = "opentelemetry_traces_exporter"
 _OTLP: Final = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
 
 
+class NoExporter(Exception):
+    """What OTEL_* variables name is not there, in words."""
+
+
 class SpanProvider:
     """That of this process, found or made as late as possible, so that an app may set its own."""
 
@@ -89,6 +93,8 @@ def _exporters(environ: Mapping[str, str]) -> Iterator[SpanExporter]:
             continue
         try:
             made = _exporter(name, environ)
+        except NoExporter as error:
+            _log.error("no spans go to %s of OTEL_TRACES_EXPORTER: %s", name, error)
         except Exception:  # noqa: BLE001 - another's code: requests run without it
             _log.exception("no spans go to %s of OTEL_TRACES_EXPORTER", name)
         else:
@@ -102,7 +108,7 @@ def _exporter(name: str, environ: Mapping[str, str]) -> SpanExporter:
             "OTEL_EXPORTER_OTLP_PROTOCOL"
         )
         if protocol and protocol.strip() not in _OTLP:
-            raise ValueError(
+            raise NoExporter(
                 f"OTEL_EXPORTER_OTLP_PROTOCOL is {protocol!r}: {' or '.join(_OTLP)} can be sent"
             )
         wanted = [_OTLP[protocol.strip()]] if protocol else list(_OTLP.values())
@@ -110,7 +116,10 @@ def _exporter(name: str, environ: Mapping[str, str]) -> SpanExporter:
         for found in entry_points(group=_GROUP, name=one):
             made: SpanExporter = found.load()()
             return made
-    raise LookupError(
-        f"no package brings the exporter {' or '.join(wanted)}: "
-        "pip install opentelemetry-exporter-otlp-proto-http, or set OTEL_TRACES_EXPORTER"
+    install = "install the one that does"
+    if name == "otlp":
+        install = f"pip install opentelemetry-exporter-{wanted[0].replace('_', '-')}"
+    raise NoExporter(
+        f"no package brings the exporter {' or '.join(wanted)}: {install}, or set"
+        " OTEL_TRACES_EXPORTER to another (`none` for none)"
     )

@@ -43,6 +43,12 @@ class MovableClock:
         """The same in seconds since the epoch."""
         return time.time()
 
+    def after(self, seconds: float) -> float:
+        """The time when these have passed. Raises ValueError where that would be backward."""
+        if not seconds >= 0:
+            raise ValueError(f"{seconds} s can't pass: time passes forward; clock.move() goes back")
+        return self.time() + seconds
+
     def move(self, seconds: float) -> None:
         """Moves it, backwards too, to the next whole millisecond, and runs nothing."""
         self._traveller.move_to(_whole(self.now() + timedelta(seconds=seconds)))

@@ -143,7 +143,7 @@ class Sandbox:
 
     def advance(self, seconds: float) -> int:
         """Lets time pass, and runs what becomes due on the way; how many records that were."""
-        end = self.clock.time() + seconds
+        end = self.clock.after(seconds)
         done = self.run()
         while (due := self._due()) is not None and due <= end:
             self.clock.move(max(0.0, due - self.clock.time()))

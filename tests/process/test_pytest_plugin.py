@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 from consumer.admin.journal import connect
-from consumer.config.settings import Settings
+from consumer.config.loader import load_settings
+from feedback.client.client import Client
 from feedback.operations.schedules import list_schedules
+from stack.external import VARIABLES
 
 APP = """
 from processing import App, Request
@@ -74,6 +79,18 @@ def test_nothing_is_loaded_that_no_test_asks_for():
     heavy = {"pydantic", "psycopg", "confluent_kafka", "redis", "structlog"}
     assert heavy & sys.modules.keys() == set()
 """
+PLAYED = """
+import os
+from types import SimpleNamespace
+import stack
+from stack.external import VARIABLES
+
+def up(*_, **__):
+    given = [os.environ.get(name) for name in VARIABLES.values()]
+    return SimpleNamespace(given=given, down=lambda **_: None)
+
+stack.up = up
+"""
 
 
 def run_in(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -110,10 +127,33 @@ def test_a_project_without_an_app_is_told_and_pays_nothing(tmp_path: Path) -> No
     assert "set oncepool_app = module:attribute" in done.stdout
 
 
-def test_the_local_stack_is_a_fixture(oncepool_environment: dict[str, str]) -> None:
-    settings = Settings(**{
-        name.removeprefix("ONCEPOOL_").lower(): [value] if name.endswith("TOPICS") else value
-        for name, value in oncepool_environment.items()
-    })  # fmt: skip
+def test_the_local_stack_is_a_fixture(
+    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+) -> None:
+    """What a shell has set leads a test nowhere."""
+    for name in ("KAFKA_TOPIC", "KAFKA_RESULTS_TOPIC", "CONFIG", "OUTBOX_DATABASE_URL", "TRACING"):
+        monkeypatch.setenv(f"ONCEPOOL_{name}", "of-the-shell")
+    monkeypatch.setenv("ONCEPOOL_STACK_DATA", "stays")
+    environment: dict[str, str] = request.getfixturevalue("oncepool_environment")
+    assert environment["ONCEPOOL_KAFKA_TOPIC"] == environment["ONCEPOOL_KAFKA_TOPICS"]
+    assert "of-the-shell" not in os.environ.values()
+    assert os.environ["ONCEPOOL_STACK_DATA"] == "stays"
+    settings = load_settings(environ=environment)
     with connect(settings) as connection:
         assert list_schedules(connection, schema=settings.database_schema) == []
+    with Client.from_env() as client:
+        client.submit("t", {})
+        client.flush()
+
+
+def test_addresses_of_the_shell_are_no_stack_of_the_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "conftest.py").write_text(PLAYED)
+    (tmp_path / "test_stack.py").write_text(
+        "def test_it(oncepool_stack): assert oncepool_stack.given == [None, None, None]"
+    )
+    for variable in VARIABLES.values():
+        monkeypatch.setenv(variable, "of-the-shell:1")
+    done = run_in(tmp_path)
+    assert "1 passed" in done.stdout, done.stdout + done.stderr

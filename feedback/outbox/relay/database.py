@@ -11,6 +11,7 @@ from feedback.message_size import LARGEST_ROW
 from feedback.outbox.names import SHARDS, in_schema
 from feedback.outbox.relay.answers import AnswerPolicy
 from feedback.outbox.relay.batch import NOT_CONFIRMED, BatchMarks, ClaimedRow
+from feedback.outbox.relay.kept_shards import LockedShard
 from feedback.outbox.relay.marking import MarkWriter, SetAside
 from feedback.outbox.relay.reading import as_message
 from feedback.outbox.relay.transactions import LOCK, idle_left, transaction
@@ -35,6 +36,21 @@ CROSS JOIN LATERAL (
 WHERE s.sender = %s AND s.shard >= %s AND s.shard < %s
 ORDER BY s.shard LIMIT %s
 FOR UPDATE OF s SKIP LOCKED
+"""
+# Whoever has locked a row for itself stands in it, and has its own id locked as long as it lasts.
+_LOCKED: Final = """
+SELECT s.shard, s.xmax::text, concat_ws(' ', 'pid', l.pid, nullif(a.application_name, ''))
+FROM :schema.shards AS s
+CROSS JOIN LATERAL (
+    SELECT FROM :schema.requests r
+    WHERE r.sender = s.sender AND r.shard = s.shard AND r.state = 'unsent'
+        AND (r.next_at IS NULL OR r.next_at <= now())
+    ORDER BY r.seq LIMIT 1
+) AS due
+JOIN pg_locks l ON l.locktype = 'transactionid' AND l.granted AND l.transactionid = s.xmax
+LEFT JOIN pg_stat_activity a ON a.pid = l.pid
+WHERE s.sender = %s
+ORDER BY s.shard
 """
 _BACKING_OFF: Final = """
 (CASE WHEN b.state = 'unsent' AND b.next_at IS NOT NULL THEN coalesce(sha256(b.key), '') END)
@@ -170,7 +186,7 @@ class RelayDatabase:
         self._sender = sender
         self._texts = {
             text: in_schema(text, schema).encode()
-            for text in (_SHARDS, _LOCK, _ROWS, _RELEASE, _COUNT_PUT_OFF)
+            for text in (_SHARDS, _LOCK, _LOCKED, _ROWS, _RELEASE, _COUNT_PUT_OFF)
         }
         self.first = first
         """The same of the next claim."""
@@ -197,6 +213,12 @@ class RelayDatabase:
         values = [self._sender, NOT_CONFIRMED, error, _RELEASED]
         with self.transaction():
             return self._connection.execute(self._texts[_RELEASE], values).rowcount
+
+    def locked(self) -> list[LockedShard]:
+        """Shards that have something due, and that others have locked: nobody waits for them."""
+        with self.transaction():
+            rows = self._connection.execute(self._texts[_LOCKED], [self._sender]).fetchall()
+        return [LockedShard(*row) for row in rows]
 
     def claim(self, bounds: Bounds) -> list[ClaimedRow]:
         """Locks some shards that have something to send and their rows, and gives these in order.

@@ -16,6 +16,7 @@ from feedback.outbox.missing_tables import missing_named
 from feedback.outbox.relay.answers import AnswerPace, AnswerPolicy
 from feedback.outbox.relay.broker_watch import ASK_EVERY, BrokerWatch
 from feedback.outbox.relay.database import Bounds, RelayDatabase
+from feedback.outbox.relay.kept_shards import KeptShards
 from feedback.outbox.relay.outage import RelayOutage
 from feedback.outbox.relay.settling import AnswersBusy, Settling
 from feedback.outbox.relay.statuses import StatusReader
@@ -53,6 +54,8 @@ class LoopState(NamedTuple):
     """What `other` is about: brokers, statuses or results."""
     again: int = 0
     """Rows that it has put back to be sent once more."""
+    kept: str | None = None
+    """Why due rows of some shards are not sent, while others go; None where none are known."""
 
 
 class OutboxLoop(ABC):
@@ -182,6 +185,7 @@ class SenderLoop(OutboxLoop):
         statuses = None if store is None else StatusReader(store)
         self._turns = SendTurns(sender, topic, bounds=bounds, statuses=statuses)
         self._rows: RelayDatabase | None = None
+        self._kept = KeptShards(sender)
         self._brokers = BrokerWatch(sender, topic.ask, lambda: self._turns.sent, self._stop)
 
     def start(self) -> None:
@@ -195,8 +199,9 @@ class SenderLoop(OutboxLoop):
         turns = self._turns
         away = turns.away or self._brokers.away
         return LoopState(
-            self._name, self._turned, self._outbox.why, away, turns.sent, sender=self._name
-        )
+            self._name, self._turned, self._outbox.why, away, turns.sent, sender=self._name,
+            kept=self._kept.why,
+        )  # fmt: skip
 
     def _begin(self, connection: Connection) -> None:
         # Behind what was claimed last: what can't be read of some shards keeps no others.
@@ -215,6 +220,7 @@ class SenderLoop(OutboxLoop):
         # What these tell of is seen by this turn. Kept, each would be a turn of its own later.
         for _ in connection.notifies(timeout=0):
             pass
+        self._kept.look(self._rows)
         rows = self._turns.turn(self._rows)
         self._answered()
         if not rows and self._turns.pause <= 0:

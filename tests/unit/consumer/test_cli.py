@@ -262,6 +262,22 @@ def test_a_wrong_option_is_wrong_usage_whatever_the_environment_has() -> None:
     assert (wrong.exit_code, "Usage" in wrong.output) == (2, True)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("requests", "list", "--type", ""),
+        ("requests", "list", "--state", "accepted"),  # no row is
+        ("requests", "retry", "--type", ""),
+        ("dead-letters", "list", "--type", " "),
+        ("outbox", "list", "--type", ""),
+        ("asyncapi", "--api-version", ""),
+    ],
+)
+def test_what_nothing_could_mean_is_refused(arguments: tuple[str, ...]) -> None:
+    result = oncepool(*arguments)
+    assert (result.exit_code, "Usage" in result.output) == (2, True), result.output
+
+
 # check
 
 

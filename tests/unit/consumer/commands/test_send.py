@@ -150,6 +150,16 @@ def test_a_line_that_cannot_be_sent_is_named_with_what_was_sent_before(
     )
 
 
+@pytest.mark.parametrize("more, stdout", [((), ""), (("--json",), "[]\n")])
+def test_a_file_without_a_line_is_nothing_to_send(
+    client: FakeClient, tmp_path: Path, more: tuple[str, ...], stdout: str
+) -> None:
+    (tmp_path / "lines").write_text("\n")
+    result = oncepool("send", "a", "--file", "lines", *more)
+    assert (result.exit_code, result.stdout, client.sent) == (0, stdout, [])
+    assert result.stderr.startswith("oncepool: nothing to send")
+
+
 def test_an_error_of_ours_is_a_message_not_a_traceback(
     client: FakeClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:

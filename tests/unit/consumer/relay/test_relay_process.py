@@ -75,6 +75,10 @@ def test_a_relay_is_ready_while_its_services_answer_and_lives_while_it_turns() -
     state = state._replace(other=None, database="gone")
     assert not health.ready().ok
     state = state._replace(database=None)
+    kept = state._replace(kept="3 shards are kept locked")
+    locked = RelayHealth(lambda: [kept], lambda: now).ready()
+    assert not locked.ok
+    assert "[-] default: shards: 3 shards are kept locked" in locked.as_text()
     answers = LoopState("default answers", 100.0, None, "no Redis", 0, sends=False)
     health = RelayHealth(lambda: [state, answers], lambda: now)
     assert health.ready().ok

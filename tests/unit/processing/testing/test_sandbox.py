@@ -171,6 +171,14 @@ def test_a_call_outside_whose_worker_dies_is_in_doubt(sandbox: Sandbox) -> None:
     assert sandbox.client.call("charge", {"kill": True}).state == "in_doubt"
 
 
+@pytest.mark.parametrize("seconds", [-5, float("nan")])
+def test_time_does_not_pass_backward(sandbox: Sandbox, seconds: float) -> None:
+    began = sandbox.clock.now()
+    with pytest.raises(ValueError, match="time passes forward"):
+        sandbox.advance(seconds)
+    assert sandbox.clock.now() == began
+
+
 def test_a_check_is_asked_by_the_clock(sandbox: Sandbox) -> None:
     began = sandbox.clock.now()
     sandbox.client.submit("ask", {"unknown": 3}, request_id="a")

@@ -7,6 +7,7 @@ import pytest
 
 from consumer.gateway.pages.sessions import COOKIE
 from feedback.contract.states import State
+from processing.cluster.limits import MOST, MOST_WORKERS
 from tests.support.gateway import FakeJournal, key
 from tests.support.pages import request_row, token
 from tests.support.visitors import READER, keyed, log_in, made
@@ -127,3 +128,19 @@ def test_what_has_ended_in_the_journal_runs_no_more() -> None:
             assert ('value="cancel"' in page) is runs
 
     bench.run(scenario)
+
+
+@pytest.mark.parametrize("figure,most", [("total", MOST), ("workers", MOST_WORKERS)])
+def test_a_limit_that_is_too_large_is_told_the_largest(figure: str, most: int) -> None:
+    bench = made()
+
+    async def scenario(http: httpx.AsyncClient) -> None:
+        sent = {"token": token((await http.get("/ui/limits")).text), "type": "a.b"}
+        action = "set" if figure == "total" else "all"
+        for text in ("9" * 9, "9" * 12, "9" * 5000, "0", "x"):
+            answer = await http.post("/ui/limits", data=sent | {"action": action, figure: text})
+            assert answer.status_code == 400
+            assert f"a whole number from 1 to {most}" in answer.text
+
+    bench.run(scenario)
+    assert not bench.board.changes

@@ -56,8 +56,11 @@ Not `bound`, as it is said for each request and costs a tenth of that.
 
 _OURS = frozenset({"timestamp", "level", "message", "logger", "process"})
 """Fields that each line has."""
-_OF_RECORDS = frozenset({*logging.makeLogRecord({}).__dict__, "message", "asctime"})
-"""What a line of the standard library's consists of, beside its extras."""
+_OF_RECORDS = frozenset(
+    {*logging.makeLogRecord({}).__dict__, "message", "asctime", "color_message"}
+)
+"""What a line of the standard library's consists of, beside its extras; and what uvicorn adds: the
+same message, for terminals."""
 
 
 def _aside(event: EventDict, name: str) -> None:

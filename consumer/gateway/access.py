@@ -81,6 +81,19 @@ class Access:
         """Who calls with these headers Authorization. Raises HttpProblem, 401 or 429."""
         return self._counted(self._identified(authorization))
 
+    def holder(self, token: str) -> Caller:
+        """Who has this API key. Raises HttpProblem, 401 or 429."""
+        if len(token) < LEAST_LENGTH:
+            raise _unauthorized(
+                f"this is no API key: one has {LEAST_LENGTH} characters at least", "invalid_token"
+            )
+        return self._counted(self._with_key(token))
+
+    @property
+    def anybody(self) -> Caller:
+        """Who calls where there are no keys."""
+        return Caller(LOCAL, frozenset({"send", "read", "operate"}), ("*",))
+
     def named(self, name: str) -> tuple[Caller, bytes] | None:
         """Who has the key of this name, and that key's hash; None where there is none any more."""
         return next(((caller, known) for known, caller in self._known if caller.name == name), None)
@@ -102,13 +115,16 @@ class Access:
 
     def _identified(self, authorization: Sequence[str]) -> Caller:
         if self.open:
-            return Caller(LOCAL, frozenset({"send", "read", "operate"}), ("*",))
+            return self.anybody
         if not authorization:
             raise _unauthorized("send Authorization: Bearer and an API key", "")
         scheme, _, token = authorization[0].partition(" ")
         token = token.strip()
         if len(authorization) > 1 or scheme.lower() != "bearer" or len(token) < LEAST_LENGTH:
             raise _unauthorized("the header Authorization holds no API key", "invalid_request")
+        return self._with_key(token)
+
+    def _with_key(self, token: str) -> Caller:
         given = hash_of(token).encode()
         # All of them, so that the time tells nothing.
         found = [caller for known, caller in self._known if hmac.compare_digest(known, given)]

@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable
 from ipaddress import ip_address
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import unquote_to_bytes, urlsplit
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -115,6 +115,7 @@ class Guard:
             )
         if self._local:
             _check_local(scope, headers)
+        _check_query(scope["query_string"])
         if scope["method"] not in SAFE:
             _check_site(headers)
             _check_content(headers)
@@ -194,6 +195,14 @@ def _check_local(scope: Scope, headers: list[tuple[bytes, bytes]]) -> None:
     host = _header(headers, b"host")
     if host is not None and not is_loopback(_hostname(host)):
         raise _closed("it has no API keys, and has to be called as localhost or 127.0.0.1")
+
+
+def _check_query(query: bytes) -> None:
+    """What is no text would be read as another one."""
+    try:
+        unquote_to_bytes(query).decode()
+    except ValueError:
+        raise invalid("the query is not UTF-8") from None
 
 
 def _check_site(headers: list[tuple[bytes, bytes]]) -> None:

@@ -20,6 +20,7 @@ from consumer.gateway.openapi import MOVE
 from consumer.gateway.operators import OperatorAnswer, OperatorMoves
 from consumer.gateway.parts import GatewayParts
 from consumer.gateway.problems import HttpProblem, invalid, unknown
+from consumer.gateway.unjournaled import explained
 from feedback.contract.payloads import encode_payload
 from feedback.operations.request_actions import By, ResultRefused
 
@@ -32,7 +33,7 @@ async def retry(
 ) -> Response:
     """Run a dead, failed or cancelled request again, now."""
     operator = await _allowed(parts_here(request), caller, id)
-    return answered(await operator.retry(id, by(caller, body)), id)
+    return await _told(request, caller, await operator.retry(id, by(caller, body)), id)
 
 
 @router.post("/requests/{id:name}/cancel", **MOVE)
@@ -43,7 +44,8 @@ async def cancel(
     operator = await _allowed(parts_here(request), caller, id)
     wait = (body or CancelBody()).wait
     types = None if caller.sees_all else caller.types
-    return answered(await operator.cancel(id, by(caller, body), wait, types), id)
+    answer = await operator.cancel(id, by(caller, body), wait, types)
+    return await _told(request, caller, answer, id)
 
 
 @router.post("/requests/{id:name}/resolve", **MOVE)
@@ -62,7 +64,7 @@ async def resolve(request: Request, id: Id, caller: CallerHere, body: ResolveBod
         answer = await operator.resolve(id, body.as_, by(caller, body), result, body.run)
     except ResultRefused as error:
         raise invalid(str(error)) from None
-    return answered(answer, id)
+    return await _told(request, caller, answer, id)
 
 
 def operator_of(parts: GatewayParts, caller: Caller) -> OperatorMoves:
@@ -91,6 +93,16 @@ def answered(answer: OperatorAnswer, id: str) -> Response:
     if answer.late:
         raise HttpProblem(504, "no_answer", said, retry_after=5, id=id, state=refusal.state)
     raise HttpProblem(409, "refused", said, id=id, state=refusal.state)
+
+
+async def _told(request: Request, caller: Caller, answer: OperatorAnswer, id: str) -> Response:
+    """As answered(), of a request: one that only the outbox or a status knows is not unknown."""
+    refusal = answer.refusal
+    if refusal is not None and refusal.state is None:
+        statuses = parts_here(request).statuses
+        (refusal,) = await explained(statuses, [refusal._replace(id=id)], caller.may_see)
+        answer = answer._replace(refusal=refusal)
+    return answered(answer, id)
 
 
 async def _allowed(parts: GatewayParts, caller: Caller, id: str) -> OperatorMoves:

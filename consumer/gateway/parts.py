@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from consumer.admin.journal import checked
 from consumer.config.settings import Settings
 from consumer.gateway.access import Access
+from consumer.gateway.brokers import Brokers, topic_probe
 from consumer.gateway.bulk_moves import BulkMover, JournalBulkMover
 from consumer.gateway.database import DatabaseThreads
 from consumer.gateway.events import SILENT, EventsTold, GatewayEvents
@@ -19,7 +20,7 @@ from consumer.gateway.pages.journal_pages import JournalPages, PageJournal
 from consumer.gateway.pages.services import Services, ServicesSeen
 from consumer.gateway.pages.sessions import Sessions
 from consumer.gateway.rate_limit import WaitSlots
-from consumer.gateway.readiness import Probes, Readiness
+from consumer.gateway.readiness import Readiness, probers
 from consumer.gateway.running_ends import Stopped
 from consumer.gateway.schedules import JournalSchedules, ScheduleSource
 from consumer.gateway.sending import KafkaSender, OutboxSender, Sender
@@ -137,19 +138,20 @@ def parts_of(settings: Settings, events: GatewayEvents = SILENT) -> GatewayParts
     statuses = Statuses(client, journal, outbox)
     stopped = statuses.stopped
     pages = _pages(settings, access, databases, stopped) if settings.gateway_pages else None
+    brokers = Brokers(topic_probe(settings))
     sender: Sender
     if writers is not None:
         uncompared = settings.gateway_uncompared
         sender = OutboxSender(writers, settings.outbox_schema, statuses, uncompared)
     else:
-        sender = KafkaSender(client, settings.gateway_send_timeout, stopped)
+        sender = KafkaSender(client, brokers, settings.gateway_send_timeout, stopped)
     return GatewayParts(
         settings=settings,
         access=access,
         statuses=statuses,
         sender=sender,
         operator=None if operators is None else JournalOperator(settings, operators, stopped),
-        readiness=Readiness(Probes(settings, client, readers, writers).all),
+        readiness=Readiness(probers(settings, client, brokers, readers, writers)),
         client=client,
         events=events,
         pages=pages,

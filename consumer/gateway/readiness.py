@@ -7,16 +7,16 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from consumer.admin.kafka_admin import BrokerAdmin, KafkaUnreachable, admin_client, metadata
 from consumer.config.masking import mask_url
 from consumer.config.settings import Settings
+from consumer.gateway.brokers import WITHIN, Brokers
 from consumer.gateway.database import DatabaseThreads
 from consumer.gateway.database_jobs import refuse_read_only
 from feedback.client.async_client import AsyncClient
-from feedback.client.event_loop import in_thread
 from feedback.errors import OncepoolError
+from feedback.outbox.checks import refuse_closed
+from feedback.postgres import Connection
 
-WITHIN: Final = 2.0
 KEPT: Final = 2.0
 """Seconds for which an answer is given again: probes of many cost as much as one's."""
 _PROBED: Final = "oncepool-readyz"
@@ -39,45 +39,32 @@ class Prober(NamedTuple):
     ask: Callable[[], Awaitable[object]]
 
 
-class Probes:
-    """The services of the settings."""
+def probers(
+    settings: Settings,
+    client: AsyncClient,
+    brokers: Brokers,
+    journal: DatabaseThreads | None,
+    outbox: DatabaseThreads | None,
+) -> list[Prober]:
+    """Those of the services of the settings."""
+    found: list[Prober] = []
+    if outbox is None:
+        found.append(Prober("kafka", needed=True, ask=brokers.ask))
+    else:
 
-    def __init__(
-        self,
-        settings: Settings,
-        client: AsyncClient,
-        journal: DatabaseThreads | None,
-        outbox: DatabaseThreads | None,
-    ) -> None:
-        self._settings = settings
-        self._client = client
-        self._admin: BrokerAdmin | None = None
-        self.all: list[Prober] = []
-        if outbox is None:
-            self.all.append(Prober("kafka", needed=True, ask=self._ask_kafka))
-        else:
-            self.all.append(Prober("outbox", needed=True, ask=lambda: _ask(outbox)))
-        if journal is not None:
-            self.all.append(Prober("database", needed=False, ask=lambda: _ask(journal)))
-        self.all.append(Prober("redis", needed=False, ask=lambda: self._client.statuses([_PROBED])))
+        def takes_requests(connection: Connection) -> None:
+            refuse_read_only(connection)
+            refuse_closed(connection, settings.outbox_schema)
 
-    async def _ask_kafka(self) -> None:
-        await in_thread(self._metadata)
-
-    def _metadata(self) -> None:
-        if self._admin is None:
-            self._admin = admin_client(self._settings)
-        try:
-            topics = metadata(self._admin, self._settings, WITHIN).topics
-        except KafkaUnreachable:
-            self._admin = None  # it may have forgotten its brokers for good
-            raise
-        if self._settings.send_topic not in topics:
-            raise KafkaUnreachable(f"topic {self._settings.send_topic} does not exist")
+        found.append(Prober("outbox", needed=True, ask=lambda: _ask(outbox, takes_requests)))
+    if journal is not None:
+        found.append(Prober("database", needed=False, ask=lambda: _ask(journal, refuse_read_only)))
+    found.append(Prober("redis", needed=False, ask=lambda: client.statuses([_PROBED])))
+    return found
 
 
-async def _ask(threads: DatabaseThreads) -> object:
-    return await threads.run(refuse_read_only, WITHIN, again=True)
+async def _ask(threads: DatabaseThreads, look: Callable[[Connection], None]) -> object:
+    return await threads.run(look, WITHIN, again=True)
 
 
 class Readiness:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Coroutine
+from collections.abc import Callable, Collection, Coroutine, Iterator
+from contextlib import contextmanager
 from datetime import datetime
 from typing import Any, Final, Protocol, cast
 
+from consumer.gateway.brokers import Brokers
 from consumer.gateway.database import DatabaseThreads
 from consumer.gateway.race import unless
 from consumer.gateway.statuses import Statuses
@@ -13,7 +15,14 @@ from feedback.client.async_client import AsyncClient
 from feedback.client.core import resend_after
 from feedback.client.message import SubmitOptions
 from feedback.contract.states import State
-from feedback.errors import ClientClosed, RequestIdInUse, WaitTimeout
+from feedback.errors import (
+    ClientClosed,
+    DeliveryFailed,
+    DeliveryPending,
+    QueueFull,
+    RequestIdInUse,
+    WaitTimeout,
+)
 from feedback.journal.connections import Connection
 from feedback.outbox.connections import run
 from feedback.outbox.rows import AddOptions, row_of
@@ -56,14 +65,17 @@ class KafkaSender:
     def __init__(
         self,
         client: AsyncClient,
+        brokers: Brokers,
         timeout: float,
         stopped: Callable[[], Coroutine[Any, Any, None]],
     ) -> None:
         """`timeout` is in seconds, for the brokers to confirm a request.
 
-        `stopped` returns when all waits end.
+        While they are known to be away nothing is handed to the client. `stopped` returns when all
+        waits end.
         """
         self._client = client
+        self._brokers = brokers
         self._timeout = timeout
         self._stopped = stopped
 
@@ -72,7 +84,9 @@ class KafkaSender:
     ) -> Status:
         """As Sender has it."""
         submit = self._client.submit_new if new else self._client.submit
-        return await self._confirmed(await submit(type, payload, **options))
+        await self._brokers.refuse_away()
+        with self._noted():
+            return await self._confirmed(await submit(type, payload, **options))
 
     async def call(
         self, type: str, payload: bytes, options: SubmitOptions, seconds: float
@@ -80,6 +94,13 @@ class KafkaSender:
         """As Sender has it; meanwhile it is sent again where no answer comes."""
         name = options["request_id"]
         assert name is not None  # noqa: S101  (made here where none was given)
+        await self._brokers.refuse_away()
+        with self._noted():
+            return await self._called(name, type, payload, options, seconds)
+
+    async def _called(
+        self, name: str, type: str, payload: bytes, options: SubmitOptions, seconds: float
+    ) -> Status:
         before, stopping = self._client.submission(name), ClientClosed(STOPPING)
         calling = self._call(type, payload, options, seconds)
         try:
@@ -110,7 +131,18 @@ class KafkaSender:
     async def _confirmed(self, id: str) -> Status:
         # A little longer than the producer tries: it says more of what is wrong.
         fields = await self._client.delivered(id, self._timeout + 1)
+        self._brokers.confirmed()
         return Status.decode(fields.encode())
+
+    @contextmanager
+    def _noted(self) -> Iterator[None]:
+        """What is not confirmed may say that the brokers are away."""
+        try:
+            yield
+        except (DeliveryFailed, DeliveryPending, QueueFull) as error:
+            if not isinstance(error, DeliveryFailed) or error.oversize is None:
+                self._brokers.unconfirmed(str(error))
+            raise
 
 
 class OutboxSender:

@@ -7,6 +7,7 @@ import signal
 import socket
 import sys
 import time
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from http import HTTPStatus
 from types import FrameType
@@ -20,10 +21,11 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from consumer.config.settings import Settings
-from consumer.errors import ConfigError, ConsumerError
+from consumer.errors import ConfigError
 from consumer.gateway.app import create_app
 from consumer.gateway.events import SILENT, GatewayEvents
 from consumer.gateway.guard import SECURITY, is_loopback
+from consumer.gateway.listening import BACKLOG, listening, tell
 from consumer.gateway.open_files import EXTRA, connections_that_fit
 from consumer.gateway.parts import GatewayParts
 from consumer.gateway.problems import RETRY_AFTER, HttpProblem
@@ -40,8 +42,8 @@ HEALTH_RESERVE: Final = 16
 FOR_CALLS: Final = 0.9
 """Part of the grace; then they are given up, and the rest is there to close what is open."""
 KEEP_ALIVE: Final = 15
-BACKLOG: Final = 2048
-"""Connections that the system keeps until they are taken."""
+LAST_WORDS: Final = 1.0
+"""Seconds for answers that are on their way at a second signal."""
 ACCEPTS: Final = 16
 """Of these that are taken in one turn of the loop, which has asyncio log as many errors a second
 where there is no file left for them."""
@@ -60,8 +62,8 @@ def serve(settings: Settings) -> int:
             " use 127.0.0.1"
         )
     app = create_app(settings)
-    with _listening(settings.gateway_host, settings.gateway_port) as listener:
-        _tell(settings, listener)
+    with listening(settings.gateway_host, settings.gateway_port) as listener:
+        tell(settings, listener)
         most = connections_that_fit(settings.gateway_max_connections)
         bounded = settings.model_copy(update={"gateway_max_connections": most})
         server = GatewayServer(configured(bounded, app), app.state.parts)
@@ -84,6 +86,7 @@ def configured(settings: Settings, app: FastAPI) -> uvicorn.Config:
                 "reserve": WaitSlots(HEALTH_RESERVE),
                 "warnings": RateLimit(WARNINGS),
                 "events": app.state.parts.listeners,
+                "stopping": app.state.parts.statuses.stopping,
             },
         ),
         ws="none",
@@ -130,6 +133,26 @@ class GatewayServer(uvicorn.Server):
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
         self._manager.stopping("ending what is on its way")
         await super().shutdown(sockets)
+        if not self.force_exit:
+            return
+        # The base class leaves both to the end of the loop, which cuts them off with a traceback.
+        self._give_up()
+        if tasks := tuple(self.server_state.tasks):
+            await asyncio.wait(tasks, timeout=LAST_WORDS)
+        if not self.lifespan.shutdown_event.is_set():
+            await self.lifespan.shutdown()
+
+    def _give_up(self) -> None:
+        """Ends what is being answered: Guard answers it."""
+        for task in tuple(self.server_state.tasks):
+            task.cancel()
+        if self._loop is not None:
+            self._loop.call_later(LAST_WORDS, self._hang_up)
+
+    def _hang_up(self) -> None:
+        """On clients that take no answer, which the base class waits for."""
+        for connection in tuple(self.server_state.connections):
+            connection.transport.abort()
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         # Not the base class's, which ends the process by the signal once all is done.
@@ -137,11 +160,14 @@ class GatewayServer(uvicorn.Server):
         log.info("stopping", signal=sig)
         if not self.should_exit:
             self._parts.closes_by = time.monotonic() + self._parts.settings.grace
-        if sig != signal.SIGHUP:  # which a closed terminal sends twice
-            self.force_exit = self.should_exit
+        elif sig != signal.SIGHUP:  # which a closed terminal sends twice
+            self._parts.closes_by = time.monotonic()
+            self.force_exit = True
         self.should_exit = True
         if self._loop is not None and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._parts.statuses.stop)
+            if self.force_exit:
+                self._loop.call_soon_threadsafe(self._give_up)
 
 
 class BoundedHttp(H11Protocol):
@@ -163,6 +189,7 @@ class BoundedHttp(H11Protocol):
     reserve = WaitSlots(HEALTH_RESERVE)
     warnings = RateLimit(WARNINGS)
     events: GatewayEvents = SILENT
+    stopping: Callable[[], bool] = staticmethod(lambda: False)
     _deadline: asyncio.TimerHandle | None = None
     _ended = False
     """It has made room."""
@@ -235,18 +262,26 @@ class BoundedHttp(H11Protocol):
     def _bounded(self, app: ASGIApp) -> Any:
         async def answer(scope: Scope, receive: Receive, send: Send) -> None:
             if self._is_within():
-                await app(scope, receive, send)
+                await self._unless_given_up(app(scope, receive, send))
                 return
             path = scope["path"].removeprefix(scope["root_path"])
             with self.reserve.slot(wanted=path in HEALTH) as free:
                 if free:
-                    await app(scope, receive, _closing(send))
+                    await self._unless_given_up(app(scope, receive, _closing(send)))
                     return
             # The application never hears of it.
             self.events.answered("", scope["method"], HTTPStatus.SERVICE_UNAVAILABLE, 0.0)
             await self._too_many().response()(scope, receive, send)
 
         return answer
+
+    async def _unless_given_up(self, answering: Awaitable[None]) -> None:
+        """Answers; a call that was given up at the end is no error, for which uvicorn has it."""
+        try:
+            await answering
+        except asyncio.CancelledError:
+            if not self.stopping():
+                raise
 
     def _is_within(self) -> bool:
         """Whether it is within the bound, or takes a place there that has become free."""
@@ -293,26 +328,3 @@ def _no_http(why: object) -> HttpProblem:
     if status == HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE:
         return HttpProblem(status, "too_large", f"the head of the request is too large: {why}")
     return HttpProblem(status, "invalid_request", f"this is no HTTP: {why}")
-
-
-def _listening(host: str, port: int) -> socket.socket:
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    try:
-        return socket.create_server((host, port), family=family, backlog=BACKLOG)
-    except OSError as error:
-        raise ConsumerError(
-            f"the gateway can't listen on {host} port {port}: {error.strerror or error}; end what"
-            " has it, or set gateway_host and gateway_port"
-        ) from None
-
-
-def _tell(settings: Settings, listener: socket.socket) -> None:
-    host, port = listener.getsockname()[:2]
-    shown = f"[{host}]" if ":" in host else host
-    log.info("gateway listens", url=f"http://{shown}:{port}{settings.gateway_root_path}",
-             keys=sorted(settings.gateway_keys))  # fmt: skip
-    if not settings.gateway_keys:
-        log.warning(
-            "no API keys: any program of this machine may send and operate, and nobody else; make"
-            " one with `oncepool gateway --new-key NAME`"
-        )

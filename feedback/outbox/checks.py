@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any, Final
 
-from feedback.errors import OutboxMissing, OutboxTooNew
+from feedback.errors import OutboxError, OutboxMissing, OutboxTooNew
 from feedback.outbox.definitions import ADDING, COLUMNS, KEYS
 from feedback.outbox.differences import AS_PRINTED, differences, lacking_uniqueness
 from feedback.outbox.migrations import outbox_migrations
@@ -47,6 +47,12 @@ _FUNCTION: Final = """
 SELECT FROM pg_proc WHERE pronamespace = %s::regnamespace AND proname = %s
 """
 
+_TAKES: Final = """
+SELECT has_schema_privilege(p.pronamespace, 'USAGE') AND has_any_column_privilege(c.oid, 'INSERT')
+FROM pg_proc p JOIN pg_class c ON c.relnamespace = p.pronamespace AND c.relname = 'requests'
+WHERE p.pronamespace = to_regnamespace(%s) AND p.proname = %s
+"""
+
 MIGRATE: Final = "run `oncepool outbox migrate`, or what it prints with --sql"
 NO_TRIGGER: Final = OutboxProblem(
     "trigger requests_added is missing, disabled or another one: relays are not woken by a commit",
@@ -83,6 +89,22 @@ def refuse_other_version(connection: psycopg.Connection[Any], schema: str) -> No
         raise OutboxMissing(schema, f"it is at version {version}, {known} is needed")
     if version > known:
         raise OutboxTooNew(schema, version, known)
+
+
+def refuse_closed(connection: psycopg.Connection[Any], schema: str) -> None:
+    """Raises OutboxMissing, OutboxError where this user can't add requests. A look at the catalog.
+
+    One of another version takes them as long as it has the function that adds them.
+    """
+    found = connection.execute(_TAKES, [f'"{schema}"', ADDING]).fetchone()
+    if found is None:
+        refuse_other_version(connection, schema)
+        raise OutboxMissing(schema, f"table requests or function {ADDING} is missing")
+    if not found[0]:
+        raise OutboxError(
+            f"this user may not add requests to the outbox: GRANT USAGE ON SCHEMA {schema} and"
+            f" INSERT ON {schema}.requests{_to(connection)}"
+        )
 
 
 def problems(

@@ -193,14 +193,15 @@ def check(changes: Changes) -> None:
 
 
 def _check_figure(setting: Setting, figure: int) -> None:
-    if type(figure) is not int or not 1 <= figure <= _most(setting.figure):
+    if type(figure) is not int or not 1 <= figure <= most_of(setting.figure):
         hint = "; to run none of a type, pause it" if setting.type is not None else ""
         raise InvalidLimit(
-            f"{setting.figure}={figure!r}: a whole number from 1 to {_most(setting.figure)}{hint}"
+            f"{setting.figure}={figure!r}: a whole number from 1 to {most_of(setting.figure)}{hint}"
         )
 
 
-def _most(figure: Figure) -> int:
+def most_of(figure: Figure) -> int:
+    """The largest that it may be."""
     if figure == "paused":
         return 1
     return MOST_WORKERS if figure == "workers" else MOST

@@ -12,10 +12,12 @@ import httpx
 from fastapi import FastAPI
 
 from consumer.admin.journal import JournalUnreachable
+from consumer.admin.kafka_admin import KafkaUnreachable
 from consumer.config.gateway_keys import GatewayKey, hash_of
 from consumer.config.settings import Settings
 from consumer.gateway.access import Access
 from consumer.gateway.app import create_app
+from consumer.gateway.brokers import Brokers
 from consumer.gateway.operators import OperatorAnswer
 from consumer.gateway.parts import GatewayParts
 from consumer.gateway.readiness import Prober, Readiness
@@ -152,15 +154,20 @@ class GatewayBench:
         self.operator = FakeOperator()
         self.answers: list[tuple[str, str, int]] = []
         self.away: set[str] = set()
+        self.probed = 0
+        """How often the brokers were asked whether they are there."""
         client = AsyncClient(self.producer, self.store, "requests", queue_timeout=0.2)
+        self.brokers = Brokers(self._ask_brokers)
         statuses = Statuses(client, self.journal if journal else None, None)
         self.parts = GatewayParts(
             settings=self.settings,
             access=Access(self.settings.gateway_keys, self.settings.gateway_rate),
             statuses=statuses,
-            sender=KafkaSender(client, send_timeout, statuses.stopped),
+            sender=KafkaSender(client, self.brokers, send_timeout, statuses.stopped),
             operator=self.operator if operator else None,
-            readiness=Readiness([self._prober("kafka", needed=True), self._prober("redis")]),
+            readiness=Readiness(
+                [Prober("kafka", needed=True, ask=self.brokers.ask), self._prober("redis")]
+            ),
             client=client,
             events=self,
         )
@@ -202,9 +209,14 @@ class GatewayBench:
         assert seconds >= 0
         self.answers.append((route, method, status))
 
-    def _prober(self, name: str, *, needed: bool = False) -> Prober:
+    async def _ask_brokers(self) -> None:
+        self.probed += 1
+        if "kafka" in self.away:
+            raise KafkaUnreachable("kafka is away")
+
+    def _prober(self, name: str) -> Prober:
         async def ask() -> None:
             if name in self.away:
                 raise JournalUnreachable(f"{name} is away")
 
-        return Prober(name, needed, ask)
+        return Prober(name, needed=False, ask=ask)

@@ -28,8 +28,9 @@ async def login(request: Request) -> Response:
     """Asks for an API key."""
     if not pages_of(request).sessions.wanted:
         return see_other(f"{root_of(request)}{UI}/")
-    place = own_path(request.query_params.get("next", "/"))
-    return page(request, None, "login.html", title="Log in", place=place, wrong="")
+    place = own_path(request.query_params.get("next", "")) or "/"
+    return page(request, None, "login.html", title="Log in", place=place, wrong="",
+                undone=request.query_params.get("undone") == "1")  # fmt: skip
 
 
 @router.post(f"{UI}/login")
@@ -37,7 +38,7 @@ async def logged_in(request: Request) -> Response:
     """Takes an API key, and leads to where somebody wanted to go."""
     sessions = pages_of(request).sessions
     form = await form_of(request)
-    place = own_path(form.one("next") or "/")
+    place = own_path(form.one("next")) or "/"
     token = form.one("key")
     try:
         caller, cookie = sessions.login(token)
@@ -45,7 +46,7 @@ async def logged_in(request: Request) -> Response:
     except HttpProblem as problem:
         log.warning("login refused", reason=problem.detail)
         answer = page(request, None, "login.html", problem.status_code, title="Log in",
-                      place=place, wrong=problem.detail)  # fmt: skip
+                      place=place, wrong=problem.detail, undone=False)  # fmt: skip
         answer.headers.update(problem.headers or {})
         return answer
     log.info("logged in", who=caller.name)

@@ -13,7 +13,17 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.responses import RedirectResponse, Response
 
 from consumer.gateway.pages import words
-from consumer.gateway.pages.visitor import FRAGMENT, UI, Visitor, login_path, place_of, root_of
+from consumer.gateway.pages.visitor import (
+    FRAGMENT,
+    UI,
+    Visitor,
+    back_of,
+    form_page,
+    known_visitor,
+    login_path,
+    place_of,
+    root_of,
+)
 from consumer.gateway.path_names import in_path
 from consumer.gateway.problems import RETRY_AFTER, TITLES, HttpProblem
 
@@ -100,22 +110,25 @@ def page(
 def problem_page(request: Request, problem: HttpProblem) -> Response:
     """What went wrong, for people."""
     title = TITLES[problem.code]
-    answer = page(request, None, "problem.html", problem.status_code, title=title, problem=problem)
+    answer = page(
+        request, known_visitor(request), "problem.html", problem.status_code, title=title,
+        problem=problem, back=back_of(request),
+    )  # fmt: skip
     answer.headers.update(problem.headers or {})
     return answer
 
 
-def login_needed(request: Request) -> Response:
-    """Leads whoever is not known to the login, and back."""
+async def login_needed(request: Request) -> Response:
+    """Leads whoever is not known to the login, and back; of a form to the page that it was on."""
     if FRAGMENT in request.headers:
         return Response("log in", 401, HEADERS, "text/plain")
     if request.method != "GET":
-        return see_other(f"{root_of(request)}{UI}/login")
+        return see_other(login_path(request, await form_page(request), undone=True))
     site = request.headers.get("sec-fetch-site", "")
     if site in ("cross-site", "same-site"):
         # A link of another site: the browser has kept the cookie back, and sends it from here.
         return page(request, None, "onward.html", place=place_of(request), title="Onward")
-    return see_other(login_path(request))
+    return see_other(login_path(request, place_of(request)))
 
 
 def see_other(place: str) -> Response:

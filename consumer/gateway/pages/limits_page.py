@@ -16,7 +16,7 @@ from consumer.gateway.pages.visitor import UI, Form, FormHere, Visitor, VisitorH
 from consumer.gateway.problems import HttpProblem, invalid
 from feedback.errors import InvalidLimit
 from feedback.operations.request_actions import By
-from processing.cluster.limits import Figure, Setting
+from processing.cluster.limits import Figure, Setting, most_of
 
 router = APIRouter(include_in_schema=False)
 
@@ -75,12 +75,12 @@ def _figures(
     }
 
 
-def _figure(name: str, text: str) -> int | None:
+def _figure(name: Figure, text: str) -> int | None:
     """An empty field is no limit."""
     if not text:
         return None
     if not (text.isascii() and text.isdigit()) or len(text) > 9:
-        raise invalid(f"{name}: a whole number, or nothing for no limit")
+        raise invalid(f"{name}: a whole number from 1 to {most_of(name)}, or nothing for no limit")
     return int(text)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Final, NamedTuple, cast, get_args
 
 from fastapi import APIRouter, Request
@@ -18,7 +19,9 @@ from consumer.gateway.pages.journal_pages import MOST_CHOSEN
 from consumer.gateway.pages.request_pages import filters_of, journal_of
 from consumer.gateway.pages.visitor import UI, Form, FormHere, Visitor, why_of
 from consumer.gateway.problems import HttpProblem, invalid
+from consumer.gateway.unjournaled import explained
 from feedback.contract.payloads import parse_json, write_json
+from feedback.errors import OncepoolError
 from feedback.operations.request_actions import By, ResultRefused
 from feedback.operations.request_search import Chosen
 
@@ -189,8 +192,11 @@ async def _move(who: Visitor, choice: Choice, by: By, result: str) -> MoveOutcom
     if choice.filters is None:
         ending = Ending(WAIT, None if who.caller.sees_all else who.caller.types)
     try:
-        return await mover.move(
+        outcome = await mover.move(
             choice.action, choice.ids, by, ending, runs=choice.runs, result=value
         )
     except ResultRefused as error:
         raise invalid(f"the result: {error}") from None
+    with suppress(OncepoolError):  # then it is said what the journal says
+        outcome.refused = await explained(who.parts.statuses, outcome.refused, who.caller.may_see)
+    return outcome

@@ -18,7 +18,9 @@ from consumer.gateway.pages.timeline import origin, timeline
 from consumer.gateway.pages.visitor import UI, Visitor, VisitorHere
 from consumer.gateway.pages.words import trace_id
 from consumer.gateway.problems import HttpProblem, invalid, unknown
+from consumer.gateway.unjournaled import standing
 from feedback.client.event_loop import in_thread
+from feedback.contract.states import FINAL
 from feedback.journal.rows import readable_headers
 from feedback.operations.bounded import TookTooLong
 from feedback.operations.request_reads import Row, matches
@@ -67,6 +69,8 @@ async def one(request: Request, id: Name, who: VisitorHere) -> Response:
     row = await journal_of(who).request(id, who.types)
     running, unheard = await _running(who)
     at_work = [one for one in running if one["request_id"] == id]
+    if row is not None and row["state"] in FINAL:
+        at_work = []  # what instances told of themselves is older
     status = None
     if row is None:
         status = await who.parts.statuses.one(id)
@@ -78,7 +82,8 @@ async def one(request: Request, id: Name, who: VisitorHere) -> Response:
     return await in_thread(
         lambda: page(
             request, who, "request.html", title=id, id=id, row=row, status=status,
-            at_work=at_work, unheard=unheard, **_details(who, row),
+            at_work=at_work, unheard=unheard, said="" if status is None else standing(status),
+            **_details(who, row),
         )
     )  # fmt: skip
 

@@ -38,4 +38,4 @@ def answered(request: Request, problem: HttpProblem) -> Response:
 
 
 async def _to_login(request: Request, _: Exception) -> Response:
-    return login_needed(request)
+    return await login_needed(request)

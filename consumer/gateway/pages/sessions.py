@@ -41,7 +41,7 @@ class Sessions:
 
     def login(self, token: str) -> tuple[Caller, str]:
         """Who has this API key, and his cookie. Raises HttpProblem, 401 or 429."""
-        caller = self._access.caller([f"Bearer {token}"])
+        caller = self._access.holder(token)
         found = self._access.named(caller.name)
         ends = round(self._clock() + self.seconds)
         known = b"" if found is None else found[1]
@@ -51,6 +51,15 @@ class Sessions:
         """Who has this cookie; None where nobody is known by it. Raises HttpProblem, 429."""
         if not self.wanted:
             return self._access.caller([])
+        caller = self.known(cookie)
+        if caller is not None:
+            self._access.count(caller.name)
+        return caller
+
+    def known(self, cookie: str | None) -> Caller | None:
+        """The same, and it counts as no call."""
+        if not self.wanted:
+            return self._access.anybody
         ends, _, rest = (cookie or "").partition(".")
         given, _, name = rest.partition(".")
         found = self._access.named(name)
@@ -59,10 +68,7 @@ class Sessions:
         caller, known = found
         if not hmac.compare_digest(self._signed(known, int(ends)).encode(), given.encode()):
             return None
-        if int(ends) <= self._clock():
-            return None
-        self._access.count(name)
-        return caller
+        return None if int(ends) <= self._clock() else caller
 
     def form_token(self, cookie: str | None) -> str:
         """What each form of a page has to bring along: another site cannot know it."""

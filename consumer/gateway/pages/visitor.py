@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Annotated, Final
 from urllib.parse import parse_qsl, quote, urlsplit
 
 from fastapi import Depends, Request
+from starlette.requests import ClientDisconnect
 
 from consumer.config.gateway_keys import GatewayRole
 from consumer.gateway.access import Caller
@@ -23,6 +25,10 @@ MOST_TICKED: Final = 500
 """Requests, or dead letters, that a form may name one by one."""
 MOST_FIELDS: Final = MOST_TICKED + 50
 LONGEST_WHY: Final = 1000
+BACK: Final = "oncepool_back"
+"""Where a request keeps what its form says of the page that it was on."""
+_ONLY_SENT: Final = ("/ask", "/do", "/login", "/logout")
+"""Ends of paths that lead nowhere by themselves."""
 
 
 class LoginNeeded(Exception):
@@ -121,7 +127,9 @@ async def form_of(request: Request) -> Form:
         raise invalid("the form can't be read, or has too many fields") from None
     if any("\0" in text for pair in fields for text in pair):
         raise invalid("the form holds a zero byte")
-    return Form(fields)
+    form = Form(fields)
+    setattr(request.state, BACK, form.one("back"))
+    return form
 
 
 def root_of(request: Request) -> str:
@@ -130,12 +138,15 @@ def root_of(request: Request) -> str:
 
 
 def own_path(path: str) -> str:
-    """A path to go on to after a login: one below /ui, "/" where it is anything else."""
-    parts = urlsplit(path)
+    """A path to go on to: one below /ui, "" where it is anything else."""
+    try:
+        parts = urlsplit(path)
+    except ValueError:
+        return ""
     if parts.scheme or parts.netloc or not path.startswith("/") or "\\" in path:
-        return "/"
+        return ""
     if path.startswith("//") or any(ord(one) < 33 for one in path):
-        return "/"
+        return ""
     return path
 
 
@@ -150,23 +161,59 @@ def place_of(request: Request) -> str:
     return f"{here}?{query}" if query else here
 
 
-def login_path(request: Request) -> str:
-    """Where to log in, and come back from."""
-    return f"{root_of(request)}{UI}/login?next={quote(place_of(request), safe='')}"
+def login_path(request: Request, place: str, *, undone: bool = False) -> str:
+    """Where to log in, and to go on to this page. `undone`: a form was sent, and nothing done."""
+    said = "&undone=1" if undone else ""
+    return f"{root_of(request)}{UI}/login?next={quote(place, safe='')}{said}"
+
+
+async def form_page(request: Request) -> str:
+    """The page that a form was on which nothing has read yet, as back_of() has it."""
+    with suppress(HttpProblem, ClientDisconnect):
+        await form_of(request)
+    return back_of(request)
+
+
+def back_of(request: Request) -> str:
+    """The page, below /ui, that a form was on or a link; "" where that is not known."""
+    return own_path(getattr(request.state, BACK, "")) or _referring(request)
+
+
+def known_visitor(request: Request) -> Visitor | None:
+    """Who it is, whatever he may, for a page that says what went wrong; None: nobody known."""
+    pages = parts_here(request).pages
+    caller = None if pages is None else pages.sessions.known(request.cookies.get(COOKIE))
+    return None if pages is None or caller is None else _visitor(request, pages, caller)
+
+
+def _referring(request: Request) -> str:
+    """The page of ours that a browser says led here, unless it can't be looked at again."""
+    try:
+        parts = urlsplit(request.headers.get("referer", ""))
+    except ValueError:
+        return ""
+    front = f"{root_of(request)}{UI}"
+    path = parts.path.removeprefix(front)
+    if not parts.path.startswith(f"{front}/") or path.endswith(_ONLY_SENT):
+        return ""
+    return own_path(f"{path}?{parts.query}" if parts.query else path)
 
 
 def _seen(request: Request, role: GatewayRole) -> Visitor:
     pages = pages_of(request)
-    cookie = request.cookies.get(COOKIE)
-    caller = pages.sessions.caller(cookie)
+    caller = pages.sessions.caller(request.cookies.get(COOKIE))
     if caller is None:
         raise LoginNeeded
     caller.need(role)
+    return _visitor(request, pages, caller)
+
+
+def _visitor(request: Request, pages: PageParts, caller: Caller) -> Visitor:
     return Visitor(
         caller,
         parts_here(request),
         pages,
-        pages.sessions.form_token(cookie),
+        pages.sessions.form_token(request.cookies.get(COOKIE)),
         logged_in=pages.sessions.wanted,
     )
 

@@ -142,6 +142,15 @@ class Unspeakable:
     __repr__ = __str__
 
 
+def test_what_uvicorn_says_is_not_said_again_in_colours() -> None:
+    stream = io.StringIO()
+    configure("json", "info", stream=stream)
+    coloured = {"color_message": "Started \x1b[36m%d\x1b[0m"}
+    logging.getLogger("uvicorn.error").info("Started %d", 5, extra=coloured)
+    (line,) = lines(stream)
+    assert (line["message"], "color_message" in line) == ("Started 5", False)
+
+
 def test_what_can_not_be_formatted_is_one_line_with_its_arguments() -> None:
     stream = io.StringIO()
     configure("json", "info", stream=stream)

@@ -12,7 +12,8 @@ from consumer.gateway.database import DatabaseThreads
 from consumer.gateway.sending import OutboxSender
 from consumer.gateway.sources import outbox_source
 from feedback import outbox
-from feedback.errors import RequestIdInUse
+from feedback.errors import OutboxError, OutboxMissing, RequestIdInUse
+from feedback.outbox.checks import refuse_closed
 from feedback.outbox.dead_letters import OutboxFilter, OutboxOperator
 from feedback.postgres import open_connection
 from feedback.status.status import Status
@@ -81,3 +82,20 @@ def _known(outbox_: Outbox, ids: list[str]) -> list[tuple[str, str]]:
 
 async def _read(threads: DatabaseThreads, schema: str, ids: list[str]) -> list[Status | None]:
     return await outbox_source(threads, schema).read(ids)
+
+
+def test_an_outbox_is_ready_where_requests_can_be_added(outbox_: Outbox) -> None:
+    with psycopg.connect(outbox_.url, autocommit=True) as connection:
+        refuse_closed(connection, outbox_.schema)
+        with pytest.raises(OutboxMissing, match="oncepool outbox migrate"):
+            refuse_closed(connection, "no_such_schema")
+        connection.execute("SET ROLE pg_monitor")  # who may do nothing here
+        with pytest.raises(OutboxError, match=r"may not add requests.*GRANT USAGE ON SCHEMA"):
+            refuse_closed(connection, outbox_.schema)
+        connection.execute("RESET ROLE")
+        outbox_.run("INSERT INTO :schema.schema_version (version, name) VALUES (99, 'newer')")
+        refuse_closed(connection, outbox_.schema)
+        outbox_.run("DELETE FROM :schema.schema_version WHERE version > 4")
+        outbox_.run("DROP FUNCTION :schema.add_requests(json)")
+        with pytest.raises(OutboxMissing, match=r"it is at version 4, [0-9]+ is needed.*migrate"):
+            refuse_closed(connection, outbox_.schema)

@@ -69,3 +69,14 @@ def test_what_says_the_same_of_a_body_twice_is_taken() -> None:
         assert answer.status_code == 202
 
     GatewayBench().run(scenario)
+
+
+@pytest.mark.parametrize("path", ["/requests?id=%ff", "/requests?id=k&id=%c3%28", "/requests/%ff"])
+def test_what_is_no_text_is_not_read_as_another_one(path: str) -> None:
+    async def scenario(http: Http) -> None:
+        answer = await http.get(path)
+        assert answer.status_code == 400
+        assert "is not UTF-8" in answer.json()["detail"]
+        assert (await http.get("/requests?id=%c3%a9&id=a%20+%26")).status_code == 200
+
+    GatewayBench().run(scenario)

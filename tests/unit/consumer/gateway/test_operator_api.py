@@ -10,7 +10,7 @@ import pytest
 from feedback.contract.states import State
 from feedback.operations.dead_letters import DeadLetterRef
 from feedback.operations.request_actions import By
-from tests.support.gateway import GatewayBench, bearer, key
+from tests.support.gateway import FakeJournal, GatewayBench, bearer, key
 
 Http = httpx.AsyncClient
 WHO = By("gateway:local")
@@ -188,3 +188,32 @@ def test_a_result_that_is_no_json_settles_nothing(result: str) -> None:
 
     bench.run(scenario)
     assert bench.operator.asked == []
+
+
+@pytest.mark.parametrize("move", ["retry", "cancel", "resolve"])
+def test_a_request_that_the_outbox_alone_knows_is_refused_and_not_unknown(move: str) -> None:
+    keys = {"ops": key("operate", types=["a.*"]), "all": key("operate", token="a" * 40)}
+    bench = GatewayBench(gateway_keys=keys)
+    outbox = FakeJournal()
+    bench.parts.statuses._outbox = outbox
+    outbox.put("k", State.ACCEPTED, code="unsent")
+    outbox.put("other", State.ACCEPTED, code="unsent", type="c.d")
+    bench.operator.refuse(None, "unknown to the journal")
+
+    async def scenario(http: Http) -> None:
+        async def moved(id: str, token: dict[str, str]) -> httpx.Response:
+            body = {"as": "done"} if move == "resolve" else {}
+            return await http.post(f"/requests/{id}/{move}", json=body, headers=token)
+
+        for token in (bearer(), bearer("a" * 40)):
+            answer = await moved("k", token)
+            assert (answer.status_code, answer.json().get("state")) == (409, "accepted"), (
+                answer.text
+            )
+            assert "is in the outbox, and a relay has not sent it" in answer.json()["detail"]
+            assert (await moved("nobody", token)).status_code == 404
+        assert (await moved("other", bearer())).status_code == 404
+        outbox.away = True
+        assert (await moved("k", bearer("a" * 40))).status_code == 503
+
+    bench.run(scenario)

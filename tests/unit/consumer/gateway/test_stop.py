@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import signal
 import socket
 import threading
 import time
@@ -191,3 +193,44 @@ def test_what_is_left_of_the_grace_is_all_there_is_to_close_what_is_open() -> No
 
     bench.run(scenario)
     assert within == [0.0]
+
+
+@pytest.mark.parametrize("calls", [0, 1])
+def test_a_second_signal_ends_it_soon_and_in_order(
+    calls: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    bench = GatewayBench(grace=600)
+    begun, closed = asyncio.Event(), []
+    close = bench.parts.client.close
+
+    async def hangs(*_: Any) -> Any:
+        begun.set()
+        await asyncio.Event().wait()
+
+    async def noted(timeout: float) -> None:
+        closed.append(timeout)
+        await close(timeout)
+
+    bench.operator.cancel = hangs  # type: ignore[method-assign]
+    bench.parts.client.close = noted  # type: ignore[method-assign]
+
+    async def play() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as listener:
+            host, port = listener.getsockname()
+            server = GatewayServer(configured(bench.settings, bench.app), bench.parts)
+            serving = asyncio.create_task(server.serve(sockets=[listener]))
+            await until(lambda: server.started)
+            async with asyncio.timeout(30), Http(base_url=f"http://{host}:{port}") as http:
+                posting = [asyncio.create_task(http.post("/requests/k/cancel"))] * calls
+                if calls:
+                    await begun.wait()
+                server.handle_exit(signal.SIGTERM, None)
+                server.handle_exit(signal.SIGTERM, None)
+                for answer in await asyncio.gather(*posting):
+                    assert (answer.status_code, answer.json()["id"]) == (503, "k")
+                await serving
+
+    with caplog.at_level(logging.WARNING):
+        asyncio.run(play())
+    assert closed == [0.0]
+    assert [record.getMessage() for record in caplog.records] == []

@@ -38,6 +38,9 @@ class Brokers:
         self._away = ""
         """Why they are thought to be away; nothing where they are not."""
         self._known_until = float("-inf")
+        self._wait = WITHIN
+        """Seconds that a request waits for a look: a probe has found them away, or a request that
+        was not confirmed makes them suspect."""
         self._look: asyncio.Task[None] | None = None
         self._began = 0.0
 
@@ -48,13 +51,14 @@ class Brokers:
     async def refuse_away(self) -> None:
         """Raises KafkaUnreachable where they are known to be away.
 
-        Whoever comes when that is no news any more has them asked, and waits SOON for it.
+        Whoever comes when that is no news any more has them asked, and waits for it: SOON where a
+        probe has found them away.
         """
         if not self._away:
             return
         if self._clock() >= self._known_until:
             look = self._looking()
-            left = self._began + SOON - self._clock()
+            left = self._began + self._wait - self._clock()
             if left > 0:
                 await asyncio.wait({look}, timeout=left)
         if self._away:
@@ -67,7 +71,7 @@ class Brokers:
     def unconfirmed(self, why: str) -> None:
         """They have not: the next request has them asked before it is sent."""
         if not self._away:
-            self._away, self._known_until = why, float("-inf")
+            self._away, self._known_until, self._wait = why, float("-inf"), WITHIN
 
     def _looking(self) -> asyncio.Task[None]:
         """The look that is under way, or a new one."""
@@ -82,6 +86,7 @@ class Brokers:
             await self._ask()
         except KafkaUnreachable as error:
             self._away, self._known_until = str(error), self._clock() + KNOWN_FOR
+            self._wait = SOON
             raise
         except TopicMissing:
             self._away = ""  # they answer, and may make it for the first request

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from consumer.admin.kafka_admin import KafkaUnreachable, TopicMissing
-from consumer.gateway.brokers import SOON, Brokers
+from consumer.gateway.brokers import KNOWN_FOR, SOON, Brokers
 from tests.support.gateway import GatewayBench
 
 Http = httpx.AsyncClient
@@ -94,13 +94,22 @@ def test_nobody_waits_for_a_look_that_takes_long() -> None:
 
     async def play() -> None:
         asked, answer = asyncio.Event(), asyncio.Event()
+        answer.set()
+        away = True
 
         async def ask() -> None:
             asked.set()
             await answer.wait()
+            if away:
+                raise KafkaUnreachable("no answer")
 
         brokers = Brokers(ask, lambda: now[0])
-        brokers.unconfirmed("no answer")
+        with pytest.raises(KafkaUnreachable):
+            await brokers.ask()
+        away = False
+        asked.clear()
+        answer.clear()
+        now[0] += KNOWN_FOR
         first = asyncio.create_task(brokers.refuse_away())
         await asked.wait()
         now[0] += SOON

@@ -221,7 +221,9 @@ def test_a_second_signal_ends_it_soon_and_in_order(
             serving = asyncio.create_task(server.serve(sockets=[listener]))
             await until(lambda: server.started)
             async with asyncio.timeout(30), Http(base_url=f"http://{host}:{port}") as http:
-                posting = [asyncio.create_task(http.post("/requests/k/cancel"))] * calls
+                posting = [
+                    asyncio.create_task(http.post("/requests/k/cancel")) for _ in range(calls)
+                ]
                 if calls:
                     await begun.wait()
                 server.handle_exit(signal.SIGTERM, None)

@@ -155,9 +155,8 @@ def place_of(request: Request) -> str:
     raw: bytes = request.scope.get("raw_path") or quote(request.scope["path"]).encode()
     raw = raw.partition(b"?")[0]  # some hosts have the query in it
     here = raw.decode("latin-1").removeprefix(root_of(request)).removeprefix(UI) or "/"
-    query = request.scope["query_string"].decode(
-        "latin-1"
-    )  # url: after the path's own, decoded `?`
+    # As it stands: of a path with a `?` in it, decoded, `request.url` has all behind that.
+    query = request.scope["query_string"].decode("latin-1")
     return f"{here}?{query}" if query else here
 
 

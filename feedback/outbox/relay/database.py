@@ -22,36 +22,33 @@ _SHARDS: Final = """
 INSERT INTO :schema.shards (sender, shard) SELECT %s, generate_series(0, %s)
 ON CONFLICT DO NOTHING
 """
+_DUE: Final = "u.state = 'unsent' AND (u.next_at IS NULL OR u.next_at <= now())"
 # The LIMIT inside has each shard looked up in the index: as a semi-join it may read all that waits.
+_DUE_SHARDS: Final = f"""
+:schema.shards AS s
+CROSS JOIN LATERAL (
+    SELECT FROM :schema.requests u
+    WHERE u.sender = s.sender AND u.shard = s.shard AND {_DUE}
+    ORDER BY u.seq LIMIT 1
+) AS due
+"""
 # In the order of shards, so that it ends with the last one that is taken: until autovacuum has been
 # there, looking a shard up passes by all of its rows that were sent.
-_LOCK: Final = """
-SELECT s.shard FROM :schema.shards AS s
-CROSS JOIN LATERAL (
-    SELECT FROM :schema.requests r
-    WHERE r.sender = s.sender AND r.shard = s.shard AND r.state = 'unsent'
-        AND (r.next_at IS NULL OR r.next_at <= now())
-    ORDER BY r.seq LIMIT 1
-) AS due
+_LOCK: Final = f"""
+SELECT s.shard FROM {_DUE_SHARDS}
 WHERE s.sender = %s AND s.shard >= %s AND s.shard < %s
 ORDER BY s.shard LIMIT %s
 FOR UPDATE OF s SKIP LOCKED
-"""
+"""  # noqa: S608 - of constants
 # Whoever has locked a row for itself stands in it, and has its own id locked as long as it lasts.
-_LOCKED: Final = """
+_LOCKED: Final = f"""
 SELECT s.shard, s.xmax::text, concat_ws(' ', 'pid', l.pid, nullif(a.application_name, ''))
-FROM :schema.shards AS s
-CROSS JOIN LATERAL (
-    SELECT FROM :schema.requests r
-    WHERE r.sender = s.sender AND r.shard = s.shard AND r.state = 'unsent'
-        AND (r.next_at IS NULL OR r.next_at <= now())
-    ORDER BY r.seq LIMIT 1
-) AS due
+FROM {_DUE_SHARDS}
 JOIN pg_locks l ON l.locktype = 'transactionid' AND l.granted AND l.transactionid = s.xmax
 LEFT JOIN pg_stat_activity a ON a.pid = l.pid
 WHERE s.sender = %s
 ORDER BY s.shard
-"""
+"""  # noqa: S608 - of constants
 _BACKING_OFF: Final = """
 (CASE WHEN b.state = 'unsent' AND b.next_at IS NOT NULL THEN coalesce(sha256(b.key), '') END)
 """
@@ -72,16 +69,15 @@ WITH heads AS MATERIALIZED (
     SELECT mine.shard, due.seq FROM unnest(%(shards)s::smallint[]) AS mine (shard)
     CROSS JOIN LATERAL (
         SELECT u.seq FROM :schema.requests u
-        WHERE u.sender = %(sender)s AND u.shard = mine.shard AND u.state = 'unsent'
-            AND (u.next_at IS NULL OR u.next_at <= now())
+        WHERE u.sender = %(sender)s AND u.shard = mine.shard AND {_DUE}
         ORDER BY u.seq LIMIT 1
     ) AS due
 ), ours AS MATERIALIZED (
     SELECT r.* FROM heads
     CROSS JOIN LATERAL (
         SELECT u.* FROM :schema.requests u
-        WHERE u.sender = %(sender)s AND u.shard = heads.shard AND u.state = 'unsent'
-            AND u.seq >= heads.seq AND (u.next_at IS NULL OR u.next_at <= now())
+        WHERE u.sender = %(sender)s AND u.shard = heads.shard AND u.seq >= heads.seq
+            AND {_DUE}
             AND NOT EXISTS (
                 SELECT FROM :schema.requests b
                 WHERE {_BACKING_OFF} = sha256(coalesce(u.key, convert_to(u.id, 'UTF8')))
@@ -108,9 +104,8 @@ WITH heads AS MATERIALIZED (
     JOIN heads USING (shard)
     CROSS JOIN LATERAL (
         SELECT u.id, u.key, u.seq FROM :schema.requests u
-        WHERE u.sender = %(sender)s AND u.shard = ends.shard AND u.state = 'unsent'
-            AND u.seq >= heads.seq AND u.seq < ends.last
-            AND (u.next_at IS NULL OR u.next_at <= now())
+        WHERE u.sender = %(sender)s AND u.shard = ends.shard AND u.seq >= heads.seq
+            AND u.seq < ends.last AND {_DUE}
         ORDER BY u.seq OFFSET 0
     ) AS there
     WHERE there.seq NOT IN (SELECT seq FROM ours)

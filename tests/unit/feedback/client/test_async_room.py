@@ -3,23 +3,32 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import pytest
 
-from feedback import QueueFull
+from feedback import AsyncClient, QueueFull
 from feedback.status.memory_store import MemoryStatusStore
 from tests.support.client import FakeProducer, holds_nothing, opened
 from tests.support.tasks import in_loop, soon
+
+
+@asynccontextmanager
+async def warmed(producer: FakeProducer, store: MemoryStatusStore) -> AsyncIterator[AsyncClient]:
+    """A client that has sent something, and whose tasks wait long for room."""
+    async with opened(producer, store, queue_timeout=40.0) as client:
+        await client.submit("t", -1)
+        await client.flush(5)
+        yield client
 
 
 def test_who_waits_for_room_is_served_in_turn(
     producer: FakeProducer, store: MemoryStatusStore
 ) -> None:
     async def work() -> None:
-        async with opened(producer, store, queue_timeout=40.0) as client:
-            await client.submit("t", -1)
-            await client.flush(5)
+        async with warmed(producer, store) as client:
             producer.confirming.clear()
             producer.room = 1
             calls = [asyncio.ensure_future(client.submit("t", number)) for number in range(300)]
@@ -43,9 +52,7 @@ def test_who_comes_while_the_next_one_is_woken_waits_behind_all_others(
     """The lock of the turn is free then, and there is room."""
 
     async def work() -> None:
-        async with opened(producer, store, queue_timeout=40.0) as client:
-            await client.submit("t", -1)
-            await client.flush(5)
+        async with warmed(producer, store) as client:
             producer.room = 0
             calls = [asyncio.ensure_future(client.submit("t", n)) for n in range(3)]
             await soon(lambda: producer.refused)
